@@ -1,0 +1,67 @@
+"""Regard: attention pooling, from kernel regression to Transformers.
+
+A score compares a query with a key, its exponential is an unnormalised weight, a mask takes keys away, the weights
+are made to sum to one, and the pooled value is the weighted mean of the values.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from regard import masks, scores
+from regard.engines.choose import Choice
+from regard.masks import MASKS, Mask
+from regard.partial import Partial
+from regard.pooling import (
+    Gradients,
+    attention_pool,
+    attention_pool_gradients,
+    attention_weights,
+    average_pool,
+    choose_engine,
+    max_pool,
+    partial_pool,
+    top_attention,
+)
+from regard.scores import SCORES
+from regard.scores.base import Score
+
+if TYPE_CHECKING:
+    from regard.estimators import *  # noqa: F403
+    from regard.masks import *  # noqa: F403
+    from regard.scores import *  # noqa: F403
+
+__version__ = "0.1.0"
+
+# loaded when first asked for: scikit-learn takes a second to import
+ESTIMATORS = (
+    "AttentionClassifier",
+    "AttentionRegressor",
+    "NadarayaWatsonClassifier",
+    "NadarayaWatsonRegressor",
+)
+
+globals().update({found.__name__: found for found in (*SCORES.values(), *MASKS.values())})
+
+__all__ = sorted(  # noqa: PLE0605
+    [
+        *(found.__name__ for found in (*SCORES.values(), *MASKS.values())),
+        *ESTIMATORS,
+        *("Choice", "Gradients", "Mask", "Partial", "Score"),
+        *("attention_pool", "attention_pool_gradients", "attention_weights", "average_pool", "choose_engine"),
+        *("masks", "max_pool", "partial_pool", "scores", "top_attention"),
+    ]
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ESTIMATORS:
+        return getattr(import_module("regard.estimators"), name)
+    if name in ("nn", "estimators", "plots"):
+        return import_module(f"regard.{name}")
+    raise AttributeError(f"module 'regard' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__", "nn", "plots"]

@@ -1,0 +1,9 @@
+"""The engines: one a file, one a line here, in the order in which "auto" asks them."""
+
+from __future__ import annotations
+
+from regard.engines.base import Engine as Engine
+from regard.engines.tiled import Tiled
+from regard.reference import Reference
+
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Tiled(), Reference())}

@@ -1,0 +1,48 @@
+"""What an engine is. A new one is one file and one line in ``engines/__init__.py``."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from regard.arrays import Array
+from regard.partial import Partial
+from regard.problem import Problem
+
+
+class Engine(Protocol):
+    """Runs a problem, or says why it cannot. Only arrays, numbers and names cross into it (see ``Problem``)."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def native(self) -> bool:
+        """Whether torch differentiates its operations by itself; else ``backward`` and sums over tiles do."""
+        ...
+
+    def cannot(self, problem: Problem) -> str | None:
+        """Why this engine cannot run the problem, or None."""
+        ...
+
+    def declines(self, problem: Problem) -> str | None:
+        """Why "auto" should rather take another engine, or None."""
+        ...
+
+    def pool(self, problem: Problem) -> Partial:
+        """The running maximum, weight sum and value sum of all keys."""
+        ...
+
+    def weights(self, problem: Problem) -> Array:
+        """The weights, (..., Q, K), before dropout: the same numbers that ``pool`` uses."""
+        ...
+
+    def top(self, problem: Problem, n: int) -> tuple[Array, Array]:
+        """The n largest weights of each query and their keys, (..., Q, n), descending, ties by lower index;
+        where fewer than n keys are left, weight 0 and index -1."""
+        ...
+
+    def backward(
+        self, problem: Problem, maximum: Array, grad_weight_sum: Array, grad_value_sum: Array
+    ) -> tuple[Array, ...]:
+        """Gradients to ``problem.arrays`` from those of the two sums; the maximum is constant."""
+        ...

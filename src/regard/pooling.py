@@ -1,0 +1,650 @@
+"""The front door: check, prepare, choose an engine, run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from regard.arrays import Array, Namespace, broadcast_shapes, concrete, floating, is_torch, largest, namespace, sum_to
+
+from regard.engines.choose import Choice, choose, engine_for
+from regard.extremes import may_overflow, rescaled
+from regard.masks.base import Layout, Mask, as_mask
+from regard.partial import Partial
+from regard.problem import Problem
+from regard.scores.base import Score, Term
+from regard.scores.constant import Constant
+from regard.weights import check_normalizer
+
+HALF = ("float16", "bfloat16")
+
+
+class Gradients(NamedTuple):
+    """Gradients of a pooling to each of its inputs; ``score`` maps the names of the score's parameters to theirs."""
+
+    query: Array
+    key: Array
+    value: Array
+    bias: Array | None
+    score: dict[str, Array]
+
+
+def attention_pool(
+    query: Array,
+    key: Array,
+    value: Array,
+    score: Score,
+    *,
+    mask: Mask | Array | None = None,
+    bias: Array | None = None,
+    normalizer: str = "softmax",
+    dropout: float = 0.0,
+    seed: int | None = None,
+    engine: str = "auto",
+) -> Array:
+    """The pooled values: for each query the weighted mean of the values.
+
+        f(q) = sum_i softmax_i(score(q, k_i)) v_i
+
+    NumPy in, NumPy out; torch in, torch out, with gradients. Memory is O(Q + K): the weights are never held.
+
+    Parameters
+    ----------
+    query : (..., Q, Dq); key : (..., K, Dk); value : (..., K, V). Leading axes broadcast. Three one-dimensional arrays
+        are scalars: (Q,), (K,), (K,) give (Q,).
+    score : a score, such as ``rg.Gaussian(0.5)`` or ``rg.ScaledDotProduct()``
+    mask : True may attend; a mask of ``regard.masks``, or a Boolean array that broadcasts to (..., Q, K)
+    bias : added to the scores, broadcasts to (..., Q, K); -inf masks
+    normalizer : "softmax"
+    dropout : probability that a weight is dropped; survivors are divided by 1 - dropout, the weight sum is not changed
+    seed : of the dropout; the same seed drops the same pairs in every engine
+    engine : "auto", or the name of one, which then runs or raises
+
+    Returns
+    -------
+    (..., Q, V), in the units of the value. A query without any key left gets 0.
+
+    Raises
+    ------
+    ValueError, TypeError : for shapes, dtypes or devices that do not fit, before any work.
+
+    References
+    ----------
+    Bahdanau, Cho & Bengio (2015), eqs. 5 and 6; Vaswani et al. (2017), eq. 1; Watson (1964), eq. 2.1.
+
+    Examples
+    --------
+    >>> import numpy as np, regard as rg
+    >>> x, y = np.array([0.0, 1.0, 2.0]), np.array([1.0, 2.0, 4.0])
+    >>> rg.attention_pool(np.array([1.0]), x, y, rg.Gaussian(bandwidth=0.5)).round(4)
+    array([2.1065])
+    """
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed)
+    return call.output(_partial(call, engine).finish())
+
+
+def attention_weights(
+    query: Array,
+    key: Array,
+    score: Score,
+    *,
+    mask: Mask | Array | None = None,
+    bias: Array | None = None,
+    normalizer: str = "softmax",
+    engine: str = "auto",
+) -> Array:
+    """The weights, (..., Q, K): non-negative, each row sums to one, or is 0 where no key is left.
+
+    The same numbers that ``attention_pool`` uses, before dropout. Parameters and errors are those of ``attention_pool``.
+
+    Examples
+    --------
+    >>> import numpy as np, regard as rg
+    >>> x = np.array([0.0, 1.0, 2.0])
+    >>> rg.attention_weights(np.array([1.0]), x, rg.Gaussian(bandwidth=0.5)).round(4)
+    array([[0.1065, 0.787 , 0.1065]])
+    """
+    call = _Call(query, key, None, score, mask, bias, normalizer)
+    with np.errstate(all="ignore"):
+        chosen = engine_for(call.problem, engine)
+        if is_torch(call.problem.value) and not chosen.native:
+            from regard import bridge
+
+            return call.cast(bridge.weights(call.problem))
+        return call.cast(chosen.weights(call.problem))
+
+
+def top_attention(
+    query: Array,
+    key: Array,
+    score: Score,
+    *,
+    n: int = 10,
+    mask: Mask | Array | None = None,
+    bias: Array | None = None,
+    normalizer: str = "softmax",
+    engine: str = "auto",
+) -> tuple[Array, Array]:
+    """The n largest weights of each query and the keys they belong to; never (Q, K) in memory.
+
+    Returns
+    -------
+    weights, indices : (..., Q, min(n, K)), descending, ties by lower index; a slot without a key has weight 0 and
+        index -1. They carry no gradient. Parameters and errors are those of ``attention_pool``.
+
+    Examples
+    --------
+    >>> import numpy as np, regard as rg
+    >>> x = np.array([0.0, 1.0, 2.0])
+    >>> weights, indices = rg.top_attention(np.array([1.1]), x, rg.Gaussian(bandwidth=0.5), n=2)
+    >>> weights.round(4), indices
+    (array([[0.7752, 0.1566]]), array([[1, 2]]))
+    """
+    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"`n` must be a whole number of at least 1; got {n!r}.")
+    call = _Call(_still(query), _still(key), None, score, mask, _still(bias), normalizer)
+    with np.errstate(all="ignore"):
+        weights, indices = engine_for(call.problem, engine).top(_still_problem(call.problem), int(n))
+    return call.cast(weights), indices
+
+
+def partial_pool(
+    query: Array,
+    key: Array,
+    value: Array,
+    score: Score,
+    *,
+    query_start: int = 0,
+    key_start: int = 0,
+    mask: Mask | Array | None = None,
+    bias: Array | None = None,
+    normalizer: str = "softmax",
+    dropout: float = 0.0,
+    seed: int | None = None,
+    engine: str = "auto",
+) -> Partial:
+    """A Partial: what these keys contribute, to be merged with those of other keys and finished.
+
+    ``query_start`` and ``key_start`` say where the part stands in the whole, for masks by position and for dropout.
+    Other parameters and errors are those of ``attention_pool``.
+
+    Examples
+    --------
+    >>> import numpy as np, regard as rg
+    >>> x, y = np.array([0.0, 1.0, 2.0])[:, None], np.array([1.0, 2.0, 4.0])[:, None]
+    >>> a = rg.partial_pool(x, x[:2], y[:2], rg.Gaussian(0.5))
+    >>> b = rg.partial_pool(x, x[2:], y[2:], rg.Gaussian(0.5), key_start=2)
+    >>> a.merge(b).finish()[1].round(4)
+    array([2.1065])
+    """
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, query_start, key_start)
+    return _partial(call, engine)
+
+
+def attention_pool_gradients(
+    grad_output: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    score: Score,
+    *,
+    mask: Mask | Array | None = None,
+    bias: Array | None = None,
+    normalizer: str = "softmax",
+    dropout: float = 0.0,
+    seed: int | None = None,
+    engine: str = "auto",
+) -> tuple[Array, Gradients]:
+    """The pooled values of NumPy arrays and the gradients of ``sum(grad_output * pooled)`` to all inputs.
+
+    ``grad_output`` is an array like the output, or a function that makes it from the output. Torch tensors have
+    ``backward()`` instead. Other parameters and errors are those of ``attention_pool``.
+
+    Returns
+    -------
+    pooled, gradients : the pooled values, and ``query, key, value, bias`` (each like its input) and ``score``, a
+        dictionary of the score's parameters.
+
+    Examples
+    --------
+    >>> import numpy as np, regard as rg
+    >>> x, y = np.array([0.0, 1.0, 2.0]), np.array([1.0, 2.0, 4.0])
+    >>> _, grads = rg.attention_pool_gradients(np.ones(3), x, x, y, rg.Gaussian(0.5), mask=rg.NotSelf())
+    >>> float(grads.score["bandwidth"].round(4))
+    -0.0793
+    """
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed)
+    if call.xp is not np:
+        raise TypeError("attention_pool_gradients works on NumPy arrays; call backward() on a torch result.")
+    with np.errstate(all="ignore"):
+        chosen = engine_for(call.problem, engine)
+        partial = chosen.pool(call.problem)
+        out = partial.finish()
+        shown = call.output(out)
+        given = grad_output(shown) if callable(grad_output) else grad_output
+        grad = np.broadcast_to(np.asarray(given, dtype=shown.dtype), shown.shape)
+        grad = grad[..., None] if call.scalars else grad
+        # finish divides: d(o / z) = (do - out dz) / z, and what was lost carries no gradient
+        lost = ~np.isfinite(out)
+        z = np.where((partial.weight_sum == 0) | ~np.isfinite(partial.weight_sum), 1.0, partial.weight_sum)[..., None]
+        to_value_sum = (np.where(lost, 0.0, grad) / z).astype(call.problem.value.dtype)
+        to_weight_sum = -np.sum(to_value_sum * np.where(lost, 0.0, out), axis=-1)
+        got = chosen.backward(call.problem, partial.max, to_weight_sum, to_value_sum)
+    return shown, call.pull_back(got)
+
+
+def average_pool(value: Array, mask: Array | None = None) -> Array:
+    """The mean of the values that are left: pooling without a query.
+
+    Parameters
+    ----------
+    value : (..., K, V)
+    mask : Boolean, True is kept; (..., K) gives (..., V), (..., Q, K) gives (..., Q, V)
+
+    Returns
+    -------
+    (..., V) or (..., Q, V); 0 where nothing is left. Integers give floats.
+
+    Raises
+    ------
+    ValueError, TypeError : if value is not (..., K, V), or the mask is not Boolean or does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, regard as rg
+    >>> rg.average_pool(np.array([[1.0], [2.0], [6.0]]), np.array([True, True, False]))
+    array([1.5])
+    """
+    xp, value, keep, squeeze = _plain(value, mask)
+    if not floating(xp, value):
+        value = value.to(xp.get_default_dtype()) if is_torch(value) else value.astype(np.float64)
+    score = Constant()
+    query = xp.zeros_like(value[..., :1, :0]) if keep is None else _rows(xp, value, keep)
+    out = attention_pool(query, value[..., :0], value, score, mask=keep)
+    return out[..., 0, :] if squeeze else out
+
+
+def max_pool(value: Array, mask: Array | None = None) -> Array:
+    """The elementwise maximum of the values that are left: the cue that catches the eye most, without a query.
+
+    Parameters
+    ----------
+    value : (..., K, V)
+    mask : Boolean, True is kept; (..., K) gives (..., V), (..., Q, K) gives (..., Q, V)
+
+    Returns
+    -------
+    (..., V) or (..., Q, V), in the dtype of value; 0 where nothing is left. Ties share the gradient.
+
+    Raises
+    ------
+    ValueError, TypeError : if value is not (..., K, V), or the mask is not Boolean or does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, regard as rg
+    >>> rg.max_pool(np.array([[1, 5], [2, 3], [6, 4]]), np.array([True, True, False]))
+    array([2, 5])
+    """
+    xp, value, keep, squeeze = _plain(value, mask)
+    if keep is None:
+        keep = xp.ones_like(value[..., :1, 0], dtype=bool if xp is np else xp.bool)[..., None] & (
+            xp.zeros_like(value[..., :, 0], dtype=bool if xp is np else xp.bool)[..., None, :] | True
+        )
+    else:
+        keep = keep & xp.ones_like(value[..., :, 0], dtype=keep.dtype)[..., None, :]
+    rows = [_max_row(xp, value, keep[..., i, :]) for i in range(keep.shape[-2])]  # one query at a time: never (Q, K, V)
+    out = xp.stack(rows, axis=-2) if rows else _rows(xp, value, keep)[..., :1] * xp.zeros_like(value[..., :1, :])
+    return out[..., 0, :] if squeeze else out
+
+
+def choose_engine(
+    query: Array,
+    key: Array,
+    value: Array,
+    score: Score,
+    mask: Mask | Array | None = None,
+    *,
+    bias: Array | None = None,
+    dropout: float = 0.0,
+) -> Choice:
+    """Which engine "auto" takes for this call, and why not the others.
+
+    Examples
+    --------
+    >>> import numpy as np, regard as rg
+    >>> x = np.zeros((5, 1))
+    >>> print(rg.choose_engine(x, x, x, rg.Gaussian(1.0)))
+    tiled: chosen
+    reference: it would hold all 25 scores at once
+    """
+    return choose(_Call(query, key, value, score, mask, bias, "softmax", dropout, 0).problem)
+
+
+class _Call:
+    """One call of the front door: checked, with non-finite inputs set aside, and prepared."""
+
+    def __init__(
+        self,
+        query: Array,
+        key: Array,
+        value: Array | None,
+        score: Score,
+        mask: Mask | Array | None,
+        bias: Array | None,
+        normalizer: str,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        query_start: int = 0,
+        key_start: int = 0,
+    ) -> None:
+        check_normalizer(normalizer)
+        if not isinstance(score, Score):
+            raise TypeError(f"`score` must be a score, such as regard.Gaussian(1.0); got {type(score).__name__}.")
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"`dropout` must lie between 0 and 1; got {dropout!r}.")
+        if dropout and seed is None:
+            raise ValueError(f"dropout={dropout:g} needs a `seed`, a whole number: the same seed drops the same pairs.")
+        self.xp, arrays, bias = _same_library(query, key, value, bias)
+        self.scalars, arrays = _as_matrices(arrays, has_value=value is not None)
+        self.given = arrays
+        self.dtype = arrays[0].dtype
+        self.score = score
+        self.bias_given = bias
+        layout = _layout(self.xp, arrays, query_start, key_start)
+        score.check(int(arrays[0].shape[-1]), int(arrays[1].shape[-1]))
+        checked = None if mask is None else as_mask(mask)
+        if checked is not None:
+            checked.check(layout)
+        if bias is not None:
+            _check_bias(bias, layout)
+        wide = _inside(self.xp, self.dtype)
+        self.layout, self.mask = layout, checked
+        self.dropout, self.seed = float(dropout), int(seed or 0)
+        self._prepare(arrays, bias, wide)
+        if may_overflow(self.problem) and wide != self.xp.float64 and wide != np.dtype(np.longdouble):
+            self._prepare(arrays, bias, self.xp.float64)
+        self.scale = 1.0
+        if self.problem.value.dtype == self.xp.float64 and may_overflow(self.problem):
+            with np.errstate(all="ignore"):
+                found = rescaled(self.problem, score, self.query, self.key, self.origin)
+            if found is not None:
+                self.problem, self.scale = found
+
+    def _prepare(self, arrays: tuple[Array, ...], bias: Array | None, dtype: Any) -> None:
+        """Set non-finite inputs and keys that nobody sees to zero, by selection, and prepare the score."""
+        xp, score, layout = self.xp, self.score, self.layout
+        self.inside = dtype
+        query, key, value = (_cast(x, dtype) for x in arrays)
+        alive = None if self.mask is None else self.mask.alive(layout)
+        bad_query, bad_key = (_bad_rows(xp, x, score) for x in (query, key))
+        bad_value = _present(xp, ~xp.isfinite(value))
+        if alive is not None:
+            alive = _absent(xp, alive)
+        live = alive if bad_key is None else ~bad_key if alive is None else alive & ~bad_key
+        self.keep_query = None if bad_query is None else ~bad_query[..., None]
+        self.keep_key = None if live is None else live[..., None]
+        keep_value = None if alive is None else alive[..., None]
+        if bad_value is not None:
+            keep_value = ~bad_value if keep_value is None else keep_value & ~bad_value
+        self.keep_value = keep_value
+        if bad_value is not None:
+            seen = bad_value if alive is None else bad_value & alive[..., None]
+            if _present(xp, seen) is not None:
+                flags = [xp.isnan(value) & seen, (value == xp.inf) & seen, (value == -xp.inf) & seen]
+                bad_value = _cast(xp.concat(flags, axis=-1), dtype)
+            else:
+                bad_value = None
+        if bad_key is not None and alive is not None:
+            bad_key = _present(xp, bad_key & alive)
+        bad_bias = None
+        if bias is not None:
+            bias = _cast(bias, dtype)
+            bad_bias = _present(xp, ~(bias < xp.inf))
+            self.keep_bias = None if bad_bias is None else ~bad_bias
+            bias = bias if bad_bias is None else xp.where(bad_bias, 0.0, bias)
+        zeroed = [
+            x if keep is None else xp.where(keep, x, xp.zeros_like(x))
+            for x, keep in ((query, self.keep_query), (key, self.keep_key), (value, self.keep_value))
+        ]
+        self.query, self.key, value = zeroed
+        self.origin = _origin(xp, self.query, self.key, live)
+        with np.errstate(all="ignore"):
+            terms = tuple(score.terms(xp, self.query, self.key, self.origin))
+        self.problem = Problem(
+            xp, layout, terms, value, self.mask, bias, self.dropout, self.seed, bad_query, bad_key, bad_bias, bad_value
+        )
+
+    def output(self, out: Array) -> Array:
+        """The pooled value as the caller knows it."""
+        out = self.cast(out)
+        return out[..., 0] if self.scalars else out
+
+    def cast(self, x: Array) -> Array:
+        """A result in the dtype of the inputs."""
+        return _cast(x, self.dtype)
+
+    def pull_back(self, grads: tuple[Array, ...]) -> Gradients:
+        """From gradients of the problem's arrays to those of the inputs and of the score's parameters."""
+        xp, problem = self.xp, self.problem
+        terms: list[Term] = []
+        at = 0
+        for t in problem.terms:
+            n = len(t.arrays)
+            term = t.with_arrays(grads[at : at + n])
+            if self.scale != 1.0:  # the rescaling's own parameter has no gradient
+                term = term._replace(parameters=term.parameters[1:])
+            terms.append(term)
+            at += n
+        s = self.scale
+        inputs = (self.query * s, self.key * s, self.origin * s) if s != 1.0 else (self.query, self.key, self.origin)
+        to_query, to_key, names = self.score.terms_backward(xp, *inputs, iter(terms))
+        pulled = [
+            sum_to(xp, g if keep is None else xp.where(keep, g, 0.0), tuple(x.shape))
+            for g, keep, x in (
+                (to_query * s, self.keep_query, self.given[0]),
+                (to_key * s, self.keep_key, self.given[1]),
+                (grads[at], self.keep_value, self.given[2]),
+            )
+        ]
+        q, k, v = (self.cast(g[..., 0] if self.scalars else g) for g in pulled)
+        bias = None
+        if self.bias_given is not None:
+            bias = self.cast(grads[at + 1] if self.keep_bias is None else xp.where(self.keep_bias, grads[at + 1], 0.0))
+        return Gradients(q, k, v, bias, names)
+
+
+def _partial(call: _Call, engine: str) -> Partial:
+    problem = call.problem
+    with np.errstate(all="ignore"):
+        chosen = engine_for(problem, engine)
+        if is_torch(problem.value) and not chosen.native:
+            from regard import bridge
+
+            partial = bridge.pool(chosen, problem)
+        else:
+            partial = chosen.pool(problem)
+        inside = _inside(call.xp, call.dtype)
+        if partial.value_sum.dtype != inside:  # computed wider for the sake of range
+            lowest = float(call.xp.finfo(inside).min)
+            top = call.xp.where((partial.weight_sum != 0) & (partial.max < lowest), lowest, partial.max)
+            partial = Partial(*(_cast(x, inside) for x in (top, partial.weight_sum, partial.value_sum)))
+    return replace(partial, dtype=call.dtype)
+
+
+def _same_library(
+    query: Array, key: Array, value: Array | None, bias: Array | None
+) -> tuple[Namespace, tuple[Array, ...], Array | None]:
+    """All arrays in one library, dtype and device; a missing value has no columns."""
+    named = {"query": query, "key": key, "value": value, "bias": bias}
+    given = {name: x for name, x in named.items() if x is not None}
+    xp = namespace(*given.values())
+    if xp.__name__ == "torch":
+        strangers = [name for name, x in given.items() if not is_torch(x)]
+        if strangers:
+            raise TypeError(
+                f"`{strangers[0]}` must be a torch tensor like the others; got {type(given[strangers[0]]).__name__}. "
+                "Convert it with torch.as_tensor."
+            )
+        kinds = {name: (x.dtype, x.device) for name, x in given.items()}
+        if len(set(kinds.values())) > 1:
+            told = ", ".join(f"{name} {str(d).removeprefix('torch.')} on {where}" for name, (d, where) in kinds.items())
+            raise TypeError(f"torch tensors must share one dtype and one device; got {told}.")
+        if not query.is_floating_point():
+            raise TypeError(f"torch tensors must be floating; got {str(query.dtype).removeprefix('torch.')}. Use .float().")
+    elif xp is np:
+        given = {name: np.asarray(x) for name, x in given.items()}
+        for name, x in given.items():
+            if x.dtype.kind not in "fiub":
+                raise TypeError(f"`{name}` must hold real numbers; got dtype {x.dtype}.")
+        dtype = np.result_type(*(x for name, x in given.items() if name != "bias"))
+        dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+        given = {name: x.astype(dtype, copy=False) for name, x in given.items()}
+    if value is None:
+        k = given["key"]
+        given["value"] = k[..., :0]
+    return xp, (given["query"], given["key"], given["value"]), given.get("bias")
+
+
+def _as_matrices(arrays: tuple[Array, ...], *, has_value: bool) -> tuple[bool, tuple[Array, ...]]:
+    """(..., N, D) for all; one-dimensional arrays are scalars if all of them are."""
+    names = ("query", "key", "value")[: 3 if has_value else 2]
+    lone = [name for name, x in zip(names, arrays, strict=False) if x.ndim < 2]
+    if not lone:
+        return False, arrays
+    if len(lone) == len(names) and all(x.ndim == 1 for x in arrays[: len(names)]):
+        query, key, *rest = (x[:, None] for x in arrays[: len(names)])
+        return True, (query, key, rest[0] if rest else key[..., :0])
+    shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in zip(names, arrays, strict=False))
+    raise ValueError(
+        f"`{lone[0]}` must have at least two axes, (..., N, D), unless all arrays have one; got {shapes}. "
+        f"Write {lone[0]}[:, None] for one feature."
+    )
+
+
+def _layout(xp: Namespace, arrays: tuple[Array, ...], query_start: int, key_start: int) -> Layout:
+    query, key, value = arrays
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(
+            f"`key` and `value` must have the same length; got key {tuple(key.shape)} and value {tuple(value.shape)}."
+        )
+    try:
+        lead = broadcast_shapes(*(tuple(x.shape[:-2]) for x in arrays))
+    except ValueError:
+        raise ValueError(
+            "the leading axes of `query`, `key` and `value` must broadcast; "
+            f"got query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}."
+        ) from None
+    return Layout(xp, lead, int(query.shape[-2]), int(key.shape[-2]), query, int(query_start), int(key_start))
+
+
+def _check_bias(bias: Array, layout: Layout) -> None:
+    full, shape = (*layout.leading, layout.queries, layout.keys), tuple(bias.shape)
+    if len(shape) > len(full) or any(n not in (1, m) for n, m in zip(shape[::-1], full[::-1], strict=False)) or not shape:
+        raise ValueError(f"`bias` of shape {shape} does not broadcast to (..., Q, K) = {full}.")
+
+
+def _inside(xp: Namespace, dtype: Any) -> Any:
+    """The dtype that everything is computed in: float32 for half precision."""
+    return xp.float32 if str(dtype).removeprefix("torch.") in HALF else dtype
+
+
+def _cast(x: Array, dtype: Any) -> Array:
+    if x.dtype == dtype:
+        return x
+    if is_torch(x):
+        return x.to(dtype)
+    return x.astype(dtype) if isinstance(x, np.ndarray | np.generic) else namespace(x).astype(x, dtype)
+
+
+def _present(xp: Namespace, flags: Array) -> Array | None:
+    """Flags, or None where none is set (a tensor that is being traced cannot be asked, and stays)."""
+    if is_torch(flags) and concrete(flags[..., :0]) is None:
+        return flags
+    return flags if bool(xp.any(flags)) else None
+
+
+def _absent(xp: Namespace, flags: Array) -> Array | None:
+    """Flags, or None where all are set."""
+    return flags if _present(xp, ~flags) is not None else None
+
+
+def _bad_rows(xp: Namespace, x: Array, score: Score) -> Array | None:
+    """(..., N): True where a feature that the score looks at is not finite; None where all are finite."""
+    features = int(x.shape[-1])
+    used = score.uses(features)
+    if not used:
+        return None
+    chosen = x if len(used) == features else xp.stack([x[..., c] for c in used], axis=-1)
+    return _present(xp, ~xp.all(xp.isfinite(chosen), axis=-1))
+
+
+def _origin(xp: Namespace, query: Array, key: Array, live: Array | None) -> Array:
+    """(..., 1, D): one live key, without gradient; zeros where there is none."""
+    if not key.shape[-2]:
+        return xp.zeros_like(_still(query)[..., :1, :1]) + xp.zeros_like(_still(key).sum(-2)[..., None, :])
+    key = _still(key)
+    if live is None:
+        return key[..., :1, :]
+    live = live | xp.zeros_like(key[..., 0], dtype=live.dtype)
+    first = xp.argmax(live.astype(np.int8) if xp is np else xp.asarray(live, dtype=xp.int8), axis=-1)
+    take: Callable[..., Array] = xp.take_along_dim if hasattr(xp, "take_along_dim") else xp.take_along_axis
+    return take(key, first[..., None, None] + xp.zeros_like(key[..., :1, :], dtype=first.dtype), -2)
+
+
+def _still(x: Any) -> Any:
+    """Without gradient."""
+    return x.detach() if is_torch(x) else x
+
+
+def _still_problem(problem: Problem) -> Problem:
+    return problem.with_arrays(tuple(_still(a) for a in problem.arrays))
+
+
+def _plain(value: Array, mask: Array | None) -> tuple[Namespace, Array, Array | None, bool]:
+    """Value (..., K, V) and keep (..., Q, K) of the pooling without a query, and whether Q is to be dropped."""
+    xp = namespace(value)
+    value = np.asarray(value) if xp is np else value
+    if value.ndim < 2:
+        raise ValueError(f"`value` must be (..., K, V); got {tuple(value.shape)}. Write value[:, None] for one feature.")
+    if mask is None:
+        return xp, value, None, True
+    as_mask(mask)
+    keep = np.asarray(mask) if xp is np else mask
+    lead, keys = tuple(value.shape[:-2]), value.shape[-2]
+    if keep.ndim and keep.shape[-1] == keys:
+        for axes, squeeze in ((keep.shape[:-1], True), (keep.shape[:-2], False)):
+            if len(axes) == len(lead) and (squeeze or keep.ndim >= 2) and all(
+                a in (1, b) for a, b in zip(axes, lead, strict=True)
+            ):
+                return xp, value, keep[..., None, :] if squeeze else keep, squeeze
+    raise ValueError(
+        f"`mask` must be (..., K) or (..., Q, K) beside value {tuple(value.shape)}; got {tuple(keep.shape)}."
+    )
+
+
+def _rows(xp: Namespace, value: Array, keep: Array) -> Array:
+    """A query without features for each row of keep."""
+    dtype = {"dtype": value.dtype}
+    return xp.zeros_like(keep[..., :, :1], **dtype)[..., :0] + xp.zeros_like(value[..., :1, :0])
+
+
+def _max_row(xp: Namespace, value: Array, keep: Array) -> Array:
+    """The maximum over the kept keys, (..., V)."""
+    keep = keep[..., None]
+    zero = xp.zeros_like(value[..., 0, :])
+    if not value.shape[-2]:
+        return zero
+    if floating(xp, value):
+        lowest: Any = -xp.inf
+    else:
+        lowest = False if "bool" in str(value.dtype) else int((np if xp is np else xp).iinfo(value.dtype).min)
+    chosen = xp.where(keep, value, xp.full_like(value, lowest))
+    top = largest(xp, chosen, axis=-2)
+    return xp.where(xp.any(keep, axis=-2), top, zero)
+
+
+

@@ -1,0 +1,233 @@
+"""One pooling as engines see it: prepared arrays, a mask, a bias, and what a tile of it means.
+
+Non-finite inputs never enter the arithmetic. They are replaced by zero beforehand and remembered here as flags;
+what they reach is set to NaN afterwards, by selection (law 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from regard.arrays import Array, Namespace, size, sum_to
+from regard.masks.base import Layout, Mask, cut
+from regard.scores.base import Term, term_score
+from regard.weights import exponentials
+
+BUDGET = 1 << 21  # numbers that a tile may hold at once
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What crosses into an engine: only arrays, numbers and names."""
+
+    xp: Namespace
+    layout: Layout
+    terms: tuple[Term, ...]
+    value: Array  # (..., K, V), finite
+    mask: Mask | None = None
+    bias: Array | None = None  # broadcasts to (..., Q, K); finite or -inf
+    dropout: float = 0.0
+    seed: int = 0
+    bad_query: Array | None = None  # (..., Q) True where something was not finite; None where all is
+    bad_key: Array | None = None  # (..., K)
+    bad_bias: Array | None = None  # like bias
+    bad_value: Array | None = None  # (..., K, 3 V): 1 where the value is NaN, inf, -inf; else 0
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All that can have a gradient: the terms' arrays in order, the value, the bias."""
+        terms = tuple(a for t in self.terms for a in t.arrays)
+        return (*terms, self.value, *(() if self.bias is None else (self.bias,)))
+
+    def with_arrays(self, arrays: tuple[Array, ...]) -> Problem:
+        """The same problem of other arrays, in the order of ``arrays``."""
+        terms, at = [], 0
+        for t in self.terms:
+            n = len(t.arrays)
+            terms.append(t.with_arrays(tuple(arrays[at : at + n])))
+            at += n
+        return replace(self, terms=tuple(terms), value=arrays[at], bias=None if self.bias is None else arrays[at + 1])
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The axes along which each of ``arrays`` is cut: "q" (..., Q, .), "k" (..., K, .) or "qk" (..., Q, K)."""
+        terms = tuple(label for t in self.terms for label in ("q", "k", *"q" * (len(t.arrays) - 2)))
+        return (*terms, "k", *(() if self.bias is None else ("qk",)))
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The shape of what there is one of per query."""
+        return (*self.layout.leading, self.layout.queries)
+
+
+def take(x: Array, label: str, queries: slice, keys: slice) -> Array:
+    """The block of an array by its label; axes of size 1 stay."""
+    if label == "qk":
+        return cut(x, queries, keys)
+    return x if x.shape[-2] == 1 else x[..., queries if label == "q" else keys, :]
+
+
+def put(into: Array, label: str, queries: slice, keys: slice, part: Array) -> None:
+    """Add a block to the array that it was taken from."""
+    if label == "qk":
+        i = queries if into.ndim > 1 and into.shape[-2] != 1 else slice(None)
+        j = keys if into.shape[-1] != 1 else slice(None)
+        into[(..., i, j) if into.ndim > 1 else j] += part
+    elif into.shape[-2] == 1:
+        into += part
+    else:
+        into[..., queries if label == "q" else keys, :] += part
+
+
+def block(problem: Problem, queries: slice, keys: slice) -> tuple[Array, ...]:
+    """All arrays of a tile."""
+    return tuple(take(x, a, queries, keys) for x, a in zip(problem.arrays, problem.labels, strict=True))
+
+
+def query_tiles(problem: Problem) -> Iterator[tuple[slice, list[slice]]]:
+    """Blocks of queries, each with the blocks of keys that the mask's bounds leave to it."""
+    layout = problem.layout
+    width = 4 + sum(t.pairing.width(t.query, t.key) for t in problem.terms)
+    pairs = max(BUDGET // (width * max(size(layout.leading), 1)), 16)
+    tall = max(min(layout.queries, int(pairs**0.5 / 2)), 1)
+    wide = max(min(layout.keys, pairs // tall), 1)
+    tall = max(min(layout.queries, pairs // wide), 1)
+    for i in range(0, layout.queries, tall):
+        queries = slice(i, min(i + tall, layout.queries))
+        start, stop = (0, layout.keys) if problem.mask is None else problem.mask.bounds(layout, queries)
+        yield queries, [slice(j, min(j + wide, stop)) for j in range(start, stop, wide)]
+
+
+class Tile(NamedTuple):
+    """The scores of a tile, -inf where there is no key, and what made them."""
+
+    scores: Array  # (..., q, k)
+    paired: tuple[Array, ...]  # the pairing of each term
+
+
+def score_tile(problem: Problem, arrays: tuple[Array, ...], queries: slice, keys: slice) -> Tile:
+    """The scores of a tile with bias and mask; ``arrays`` are those of the tile, in the order of ``Problem.arrays``."""
+    xp, p = problem.xp, problem.with_arrays(arrays)
+    paired = tuple(t.pairing(xp, t.query, t.key) for t in p.terms)
+    s = sum(term_score(xp, t, u) for t, u in zip(p.terms, paired, strict=True))
+    if p.bias is not None:
+        s = s + p.bias
+    if problem.mask is not None:
+        s = xp.where(problem.mask.tile(problem.layout, queries, keys), s, -xp.inf)
+    return Tile(s, paired)
+
+
+def scores_backward(problem: Problem, arrays: tuple[Array, ...], tile: Tile, grad: Array) -> list[Array]:
+    """Gradients to the terms' arrays of a tile, from that of its scores (0 where there is no key)."""
+    xp, out = problem.xp, []
+    for t, u in zip(problem.with_arrays(arrays).terms, tile.paired, strict=True):
+        g = grad if t.factor is None else grad * t.factor
+        to_u, *to_parameters = t.slope(xp, u, *t.parameters)
+        grads = [*t.pairing.backward(xp, t.query, t.key, g * to_u)]
+        grads += [xp.sum(g * slope, axis=-1, keepdims=True) for slope in to_parameters]
+        if t.factor is not None:
+            s = t.formula(xp, u, *t.parameters)
+            grads.append(xp.sum(grad * xp.where(s == -xp.inf, 0.0, s), axis=-1, keepdims=True))
+        out += [sum_to(xp, g, tuple(x.shape)) for g, x in zip(grads, t.arrays, strict=True)]
+    return out
+
+
+def pool_backward(
+    problem: Problem,
+    arrays: tuple[Array, ...],
+    queries: slice,
+    keys: slice,
+    maximum: Array,
+    grad_weight_sum: Array,
+    grad_value_sum: Array,
+) -> list[Array]:
+    """Gradients of a tile's part of weight_sum and value_sum; the maximum is a constant.
+
+    ``G = exp(s - max) (grad_value_sum . v + grad_weight_sum)`` goes to the scores. Row arrays are (..., q, 1 or V).
+    """
+    xp, value = problem.xp, problem.with_arrays(arrays).value
+    tile = score_tile(problem, arrays, queries, keys)
+    w = exponentials(xp, tile.scores, maximum[..., 0])
+    to_weight, kept = grad_value_sum @ value.mT, w
+    if problem.dropout:
+        keep = dropout(problem, queries, keys)
+        to_weight, kept = to_weight * keep, w * keep
+    g = w * (to_weight + grad_weight_sum)
+    grads = [*scores_backward(problem, arrays, tile, g), sum_to(xp, kept.mT @ grad_value_sum, tuple(value.shape))]
+    return grads if problem.bias is None else [*grads, sum_to(xp, g, tuple(arrays[-1].shape))]
+
+
+def exponentials_backward(
+    problem: Problem, arrays: tuple[Array, ...], queries: slice, keys: slice, maximum: Array, grad: Array
+) -> list[Array]:
+    """Gradients of a tile of ``exp(s - max)``, for the weights that are shown; the value has none."""
+    xp, value = problem.xp, problem.with_arrays(arrays).value
+    tile = score_tile(problem, arrays, queries, keys)
+    g = exponentials(xp, tile.scores, maximum[..., 0]) * grad
+    grads = [*scores_backward(problem, arrays, tile, g), xp.zeros_like(value)]
+    return grads if problem.bias is None else [*grads, sum_to(xp, g, tuple(arrays[-1].shape))]
+
+
+def reached(problem: Problem, scores: Array, queries: slice, keys: slice) -> tuple[Array | None, Array | None]:
+    """How many non-finite things each query of a tile sees: (..., q, 1) whole rows, (..., q, 3 V) by value column."""
+    xp, row, column = problem.xp, None, None
+    live = None if problem.mask is None else problem.mask.tile(problem.layout, queries, keys)
+    if problem.bias is not None:
+        sees = cut(problem.bias, queries, keys) > -xp.inf
+        live = sees if live is None else live & sees
+    bad = None
+    for x, at in (
+        (problem.bad_query, lambda x: x[..., queries, None]),
+        (problem.bad_key, lambda x: x[..., None, keys]),
+        (problem.bad_bias, lambda x: cut(x, queries, keys)),
+    ):
+        if x is not None:
+            bad = at(x) if bad is None else bad | at(x)
+    if bad is not None:
+        bad = bad if live is None else bad & live
+        row = xp.sum(xp.where(bad & (scores == scores), xp.ones_like(scores), 0.0), axis=-1, keepdims=True)
+    if problem.bad_value is not None:
+        sees = xp.where(scores > -xp.inf, xp.ones_like(scores), 0.0)
+        column = sees @ problem.bad_value[..., keys, :]
+    return row, column
+
+
+def spoil(xp: Namespace, sums: tuple[Array, Array], row: Array | None, column: Array | None) -> tuple[Array, Array]:
+    """(weight_sum, value_sum) with NaN or inf where something non-finite is seen; by selection, so without gradient."""
+    weight_sum, value_sum = sums
+    if row is not None:
+        weight_sum = xp.where(row[..., 0] > 0, xp.nan, weight_sum)
+        value_sum = xp.where(row > 0, xp.nan, value_sum)
+    if column is not None:
+        n = value_sum.shape[-1]
+        nan, high, low = (column[..., i * n : (i + 1) * n] > 0 for i in range(3))
+        value_sum = xp.where(high & ~low, xp.inf, xp.where(low & ~high, -xp.inf, value_sum))
+        value_sum = xp.where(nan | (high & low), xp.nan, value_sum)
+    return weight_sum, value_sum
+
+
+def dropout(problem: Problem, queries: slice, keys: slice) -> Array:
+    """What multiplies each weight of a tile: 0, or 1 / (1 - dropout).
+
+    A hash of (seed, batch index, query position, key position), so the same for every engine, tile and thread, and
+    again in the backward. The mixing function is a 32-bit permutation (C. Wellons, hash-prospector, 16-15-15).
+    """
+    layout, mask = problem.layout, 0xFFFFFFFF
+
+    def mix(x: Array) -> Array:
+        x = ((x ^ (x >> 16)) * 0x21F0AAAD) & mask
+        x = ((x ^ (x >> 15)) * 0xD35A2D97) & mask
+        return x ^ (x >> 15)
+
+    entries = layout.integers(np.arange(size(layout.leading)).reshape(*layout.leading, 1, 1))
+    h = mix((entries + (problem.seed & mask)) & mask)
+    h = mix((h ^ layout.query_positions(queries)) + ((problem.seed >> 32) & mask) & mask)
+    h = mix((h * 0x9E3779B1 + layout.key_positions(keys)) & mask)
+    keep = h >= int(problem.dropout * 2**32)
+    one = problem.xp.ones_like(problem.value[..., :1, :1]) if problem.value.shape[-2] else 1.0
+    scale = 1 / (1 - problem.dropout) if problem.dropout < 1 else 0.0
+    return problem.xp.where(keep, one * scale, one * 0.0)

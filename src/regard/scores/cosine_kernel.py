@@ -1,0 +1,52 @@
+"""The score of the cosine kernel kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from regard.arrays import Array, Namespace
+from regard.scores.base import Kernel
+from regard.scores.roots import PI, TINY
+
+
+@dataclass(frozen=True, eq=False)
+class CosineKernel(Kernel):
+    """Log of the cosine kernel cos(pi r / 2); -inf outside the support.
+
+        s(q, k) = log(cos(pi r / 2)), r = sqrt(u) < 1, else -inf,  u = |(q - k) / bandwidth|^2
+
+    Parameters
+    ----------
+    bandwidth : float > 0 or one per feature, in the units of the query and key features; the radius of the support
+
+    Raises
+    ------
+    ValueError : if a bandwidth is not positive.
+
+    References
+    ----------
+    Silverman (1986), Density Estimation for Statistics and Data Analysis, section 3.3.
+
+    Examples
+    --------
+    >>> import numpy as np, regard as rg
+    >>> float(rg.CosineKernel(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
+    @@
+    """
+
+    tail: ClassVar[str] = "compact"
+
+    @staticmethod
+    def formula(xp: Namespace, u: Array) -> Array:
+        inside = u < 1
+        near = u < TINY
+        r = xp.sqrt(xp.where(inside & ~near, u, 0.25))
+        return xp.where(inside, xp.where(near, -PI * PI / 8 * u, xp.log(xp.sin(PI / 2 * (1 - r)))), -xp.inf)
+
+    @staticmethod
+    def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:
+        inside = u < 1
+        near = u < TINY
+        r = xp.sqrt(xp.where(inside & ~near, u, 0.25))
+        return (xp.where(inside, xp.where(near, -PI * PI / 8, -PI / 4 * xp.sin(PI / 2 * r) / (r * xp.sin(PI / 2 * (1 - r)))), 0.0),)

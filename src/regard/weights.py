@@ -1,0 +1,37 @@
+"""Scores to weights, and the one rule for a query that has no key left: its weights are zero."""
+
+from __future__ import annotations
+
+from regard.arrays import Array, Namespace, largest
+
+NORMALIZERS = ("softmax",)
+
+
+def check_normalizer(normalizer: str) -> None:
+    """Raise ValueError for a normaliser that is not known."""
+    if normalizer not in NORMALIZERS:
+        raise ValueError(f"unknown normalizer {normalizer!r}; the known ones are {', '.join(NORMALIZERS)}.")
+
+
+def running_maximum(xp: Namespace, scores: Array) -> Array:
+    """The largest score of each query, (..., Q); -inf without a key. A shift: constant, without gradient."""
+    if not scores.shape[-1]:
+        return xp.sum(scores, axis=-1) - xp.inf
+    top = largest(xp, scores, axis=-1)
+    return top.detach() if hasattr(top, "detach") else top
+
+
+def exponentials(xp: Namespace, scores: Array, maximum: Array) -> Array:
+    """``exp(scores - maximum)``, 0 where there is no key. ``maximum (..., Q)`` may be -inf."""
+    return xp.exp(scores - xp.where(maximum == -xp.inf, 0.0, maximum)[..., None])
+
+
+def divide(xp: Namespace, x: Array, weight_sum: Array) -> Array:
+    """``x / weight_sum``, where an empty row stays 0. ``x (..., Q, V)``, ``weight_sum (..., Q)``."""
+    return x / xp.where(weight_sum == 0, 1.0, weight_sum)[..., None]
+
+
+def softmax(xp: Namespace, scores: Array) -> Array:
+    """Weights that sum to one over the keys that are left (score > -inf); all 0 where none is."""
+    e = exponentials(xp, scores, running_maximum(xp, scores))
+    return divide(xp, e, xp.sum(e, axis=-1))
