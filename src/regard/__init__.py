@@ -44,7 +44,7 @@ ESTIMATORS = (
 
 globals().update({found.__name__: found for found in (*SCORES.values(), *MASKS.values())})
 
-__all__ = sorted(  # noqa: PLE0605
+__all__ = sorted(
     [
         *(found.__name__ for found in (*SCORES.values(), *MASKS.values())),
         *ESTIMATORS,

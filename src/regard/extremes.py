@@ -23,7 +23,7 @@ LARGEST = 1e300  # squared distances beyond it are as far as anything can be
 
 
 def may_overflow(problem: Problem) -> bool:
-    """Whether some score might be too large for its dtype: a bound from the largest query and key, not a look at pairs."""
+    """Whether some score might be too large for its dtype, by a bound from the largest query and key."""
     limit = math.sqrt(float(problem.xp.finfo(problem.value.dtype).max))
     for t in problem.terms:
         bound = t.pairing.bound(problem.xp, t.query, t.key)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from regard.arrays import Array, Namespace, broadcast_shapes, concrete, floating, is_torch, largest, namespace, sum_to
-
 from regard.engines.choose import Choice, choose, engine_for
 from regard.extremes import may_overflow, rescaled
 from regard.masks.base import Layout, Mask, as_mask
@@ -98,7 +97,7 @@ def attention_weights(
 ) -> Array:
     """The weights, (..., Q, K): non-negative, each row sums to one, or is 0 where no key is left.
 
-    The same numbers that ``attention_pool`` uses, before dropout. Parameters and errors are those of ``attention_pool``.
+    The same numbers that ``attention_pool`` uses, before dropout. Its parameters and errors are the same, too.
 
     Examples
     --------
@@ -141,7 +140,7 @@ def top_attention(
     >>> x = np.array([0.0, 1.0, 2.0])
     >>> weights, indices = rg.top_attention(np.array([1.1]), x, rg.Gaussian(bandwidth=0.5), n=2)
     >>> weights.round(4), indices
-    (array([[0.7752, 0.1566]]), array([[1, 2]]))
+    (array([[0.7736, 0.1562]]), array([[1, 2]]))
     """
     if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
         raise ValueError(f"`n` must be a whole number of at least 1; got {n!r}.")
@@ -214,7 +213,7 @@ def attention_pool_gradients(
     >>> x, y = np.array([0.0, 1.0, 2.0]), np.array([1.0, 2.0, 4.0])
     >>> _, grads = rg.attention_pool_gradients(np.ones(3), x, x, y, rg.Gaussian(0.5), mask=rg.NotSelf())
     >>> float(grads.score["bandwidth"].round(4))
-    -0.0793
+    0.0592
     """
     call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed)
     if call.xp is not np:
@@ -290,14 +289,10 @@ def max_pool(value: Array, mask: Array | None = None) -> Array:
     array([2, 5])
     """
     xp, value, keep, squeeze = _plain(value, mask)
-    if keep is None:
-        keep = xp.ones_like(value[..., :1, 0], dtype=bool if xp is np else xp.bool)[..., None] & (
-            xp.zeros_like(value[..., :, 0], dtype=bool if xp is np else xp.bool)[..., None, :] | True
-        )
-    else:
-        keep = keep & xp.ones_like(value[..., :, 0], dtype=keep.dtype)[..., None, :]
+    everything = xp.ones_like(xp.sum(value, axis=-1), dtype=xp.bool if hasattr(xp, "bool") else bool)[..., None, :]
+    keep = everything if keep is None else keep & everything
     rows = [_max_row(xp, value, keep[..., i, :]) for i in range(keep.shape[-2])]  # one query at a time: never (Q, K, V)
-    out = xp.stack(rows, axis=-2) if rows else _rows(xp, value, keep)[..., :1] * xp.zeros_like(value[..., :1, :])
+    out = xp.stack(rows, axis=-2) if rows else value[..., :0, :]
     return out[..., 0, :] if squeeze else out
 
 
@@ -364,20 +359,19 @@ class _Call:
         wide = _inside(self.xp, self.dtype)
         self.layout, self.mask = layout, checked
         self.dropout, self.seed = float(dropout), int(seed or 0)
-        self._prepare(arrays, bias, wide)
-        if may_overflow(self.problem) and wide != self.xp.float64 and wide != np.dtype(np.longdouble):
-            self._prepare(arrays, bias, self.xp.float64)
         self.scale = 1.0
-        if self.problem.value.dtype == self.xp.float64 and may_overflow(self.problem):
-            with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
+            self.problem = self._prepare(arrays, bias, wide)
+            if self.problem.value.dtype == self.xp.float32 and may_overflow(self.problem):
+                self.problem = self._prepare(arrays, bias, self.xp.float64)
+            if self.problem.value.dtype == self.xp.float64 and may_overflow(self.problem):
                 found = rescaled(self.problem, score, self.query, self.key, self.origin)
-            if found is not None:
-                self.problem, self.scale = found
+                if found is not None:
+                    self.problem, self.scale = found
 
-    def _prepare(self, arrays: tuple[Array, ...], bias: Array | None, dtype: Any) -> None:
+    def _prepare(self, arrays: tuple[Array, ...], bias: Array | None, dtype: Any) -> Problem:
         """Set non-finite inputs and keys that nobody sees to zero, by selection, and prepare the score."""
         xp, score, layout = self.xp, self.score, self.layout
-        self.inside = dtype
         query, key, value = (_cast(x, dtype) for x in arrays)
         alive = None if self.mask is None else self.mask.alive(layout)
         bad_query, bad_key = (_bad_rows(xp, x, score) for x in (query, key))
@@ -400,7 +394,7 @@ class _Call:
                 bad_value = None
         if bad_key is not None and alive is not None:
             bad_key = _present(xp, bad_key & alive)
-        bad_bias = None
+        bad_bias = self.keep_bias = None
         if bias is not None:
             bias = _cast(bias, dtype)
             bad_bias = _present(xp, ~(bias < xp.inf))
@@ -411,10 +405,9 @@ class _Call:
             for x, keep in ((query, self.keep_query), (key, self.keep_key), (value, self.keep_value))
         ]
         self.query, self.key, value = zeroed
-        self.origin = _origin(xp, self.query, self.key, live)
-        with np.errstate(all="ignore"):
-            terms = tuple(score.terms(xp, self.query, self.key, self.origin))
-        self.problem = Problem(
+        self.origin = _origin(xp, self.key, live)
+        terms = tuple(score.terms(xp, self.query, self.key, self.origin))
+        return Problem(
             xp, layout, terms, value, self.mask, bias, self.dropout, self.seed, bad_query, bad_key, bad_bias, bad_value
         )
 
@@ -494,7 +487,9 @@ def _same_library(
             told = ", ".join(f"{name} {str(d).removeprefix('torch.')} on {where}" for name, (d, where) in kinds.items())
             raise TypeError(f"torch tensors must share one dtype and one device; got {told}.")
         if not query.is_floating_point():
-            raise TypeError(f"torch tensors must be floating; got {str(query.dtype).removeprefix('torch.')}. Use .float().")
+            raise TypeError(
+                f"torch tensors must be floating; got {str(query.dtype).removeprefix('torch.')}. Use .float()."
+            )
     elif xp is np:
         given = {name: np.asarray(x) for name, x in given.items()}
         for name, x in given.items():
@@ -543,7 +538,11 @@ def _layout(xp: Namespace, arrays: tuple[Array, ...], query_start: int, key_star
 
 def _check_bias(bias: Array, layout: Layout) -> None:
     full, shape = (*layout.leading, layout.queries, layout.keys), tuple(bias.shape)
-    if len(shape) > len(full) or any(n not in (1, m) for n, m in zip(shape[::-1], full[::-1], strict=False)) or not shape:
+    if (
+        len(shape) > len(full)
+        or any(n not in (1, m) for n, m in zip(shape[::-1], full[::-1], strict=False))
+        or not shape
+    ):
         raise ValueError(f"`bias` of shape {shape} does not broadcast to (..., Q, K) = {full}.")
 
 
@@ -582,14 +581,14 @@ def _bad_rows(xp: Namespace, x: Array, score: Score) -> Array | None:
     return _present(xp, ~xp.all(xp.isfinite(chosen), axis=-1))
 
 
-def _origin(xp: Namespace, query: Array, key: Array, live: Array | None) -> Array:
+def _origin(xp: Namespace, key: Array, live: Array | None) -> Array:
     """(..., 1, D): one live key, without gradient; zeros where there is none."""
-    if not key.shape[-2]:
-        return xp.zeros_like(_still(query)[..., :1, :1]) + xp.zeros_like(_still(key).sum(-2)[..., None, :])
     key = _still(key)
+    if not key.shape[-2]:
+        return xp.sum(key, axis=-2, keepdims=True)
     if live is None:
         return key[..., :1, :]
-    live = live | xp.zeros_like(key[..., 0], dtype=live.dtype)
+    live = live | xp.zeros_like(xp.sum(key, axis=-1), dtype=live.dtype)
     first = xp.argmax(live.astype(np.int8) if xp is np else xp.asarray(live, dtype=xp.int8), axis=-1)
     take: Callable[..., Array] = xp.take_along_dim if hasattr(xp, "take_along_dim") else xp.take_along_axis
     return take(key, first[..., None, None] + xp.zeros_like(key[..., :1, :], dtype=first.dtype), -2)
@@ -609,7 +608,9 @@ def _plain(value: Array, mask: Array | None) -> tuple[Namespace, Array, Array | 
     xp = namespace(value)
     value = np.asarray(value) if xp is np else value
     if value.ndim < 2:
-        raise ValueError(f"`value` must be (..., K, V); got {tuple(value.shape)}. Write value[:, None] for one feature.")
+        raise ValueError(
+            f"`value` must be (..., K, V); got {tuple(value.shape)}. Write value[:, None] for one feature."
+        )
     if mask is None:
         return xp, value, None, True
     as_mask(mask)
@@ -617,8 +618,10 @@ def _plain(value: Array, mask: Array | None) -> tuple[Namespace, Array, Array | 
     lead, keys = tuple(value.shape[:-2]), value.shape[-2]
     if keep.ndim and keep.shape[-1] == keys:
         for axes, squeeze in ((keep.shape[:-1], True), (keep.shape[:-2], False)):
-            if len(axes) == len(lead) and (squeeze or keep.ndim >= 2) and all(
-                a in (1, b) for a, b in zip(axes, lead, strict=True)
+            if (
+                len(axes) == len(lead)
+                and (squeeze or keep.ndim >= 2)
+                and all(a in (1, b) for a, b in zip(axes, lead, strict=True))
             ):
                 return xp, value, keep[..., None, :] if squeeze else keep, squeeze
     raise ValueError(
@@ -645,6 +648,3 @@ def _max_row(xp: Namespace, value: Array, keep: Array) -> Array:
     chosen = xp.where(keep, value, xp.full_like(value, lowest))
     top = largest(xp, chosen, axis=-2)
     return xp.where(xp.any(keep, axis=-2), top, zero)
-
-
-

@@ -180,16 +180,16 @@ def reached(problem: Problem, scores: Array, queries: slice, keys: slice) -> tup
         sees = cut(problem.bias, queries, keys) > -xp.inf
         live = sees if live is None else live & sees
     bad = None
-    for x, at in (
-        (problem.bad_query, lambda x: x[..., queries, None]),
-        (problem.bad_key, lambda x: x[..., None, keys]),
-        (problem.bad_bias, lambda x: cut(x, queries, keys)),
+    for flags in (
+        None if problem.bad_query is None else problem.bad_query[..., queries, None],
+        None if problem.bad_key is None else problem.bad_key[..., None, keys],
+        None if problem.bad_bias is None else cut(problem.bad_bias, queries, keys),
     ):
-        if x is not None:
-            bad = at(x) if bad is None else bad | at(x)
+        if flags is not None:
+            bad = flags if bad is None else bad | flags
     if bad is not None:
         bad = bad if live is None else bad & live
-        row = xp.sum(xp.where(bad & (scores == scores), xp.ones_like(scores), 0.0), axis=-1, keepdims=True)
+        row = xp.sum(xp.where(bad, xp.ones_like(scores), 0.0), axis=-1, keepdims=True)
     if problem.bad_value is not None:
         sees = xp.where(scores > -xp.inf, xp.ones_like(scores), 0.0)
         column = sees @ problem.bad_value[..., keys, :]

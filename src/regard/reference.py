@@ -64,4 +64,3 @@ class Reference:
 def everything(problem: Problem) -> tuple[slice, slice]:
     """The tile that is the whole."""
     return slice(0, problem.layout.queries), slice(0, problem.layout.keys)
-

@@ -27,7 +27,7 @@ class EngineSums(torch.autograd.Function):
     """(max, *sums) of an engine. The maximum is a constant shift: it has no derivative."""
 
     @staticmethod
-    def forward(job: Job, *arrays: torch.Tensor) -> Tensors:  # type: ignore[override]
+    def forward(job: Job, *arrays: torch.Tensor) -> Tensors:
         return job.run(*(a.detach() for a in arrays))
 
     @staticmethod
@@ -46,7 +46,7 @@ class EngineSums(torch.autograd.Function):
         return None, *(g if need else None for g, need in zip(got, ctx.needs_input_grad[1:], strict=True))
 
     @staticmethod
-    def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+    def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         top, *arrays = ctx.saved_tensors
         moving = [torch.zeros_like(a) if t is None else t for t, a in zip(tangents, arrays, strict=True)]
         # the backward is linear in its cotangents, so pulling the tangents back through it pushes them forward
@@ -90,7 +90,7 @@ def weights(problem: Problem) -> torch.Tensor:
     plan = Plan(problem, function, ("q", *problem.labels, "qk"), tuple(range(1, 1 + len(clean))))
     _, e = EngineSums.apply(Job(run, plan), *clean)
     total = e.sum(-1, keepdim=True)
-    shown = e / torch.where(total == 0, 1.0, total)
+    shown: torch.Tensor = e / torch.where(total == 0, 1.0, total)
     if problem.bad_query is None and problem.bad_key is None and problem.bad_bias is None:
         return shown
     with torch.no_grad():

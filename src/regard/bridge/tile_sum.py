@@ -91,7 +91,7 @@ class TileSum(torch.autograd.Function):
     """A plan's sum as a torch operation; its derivatives are TileSums."""
 
     @staticmethod
-    def forward(plan: Plan, *xs: torch.Tensor) -> Tensors:  # type: ignore[override]
+    def forward(plan: Plan, *xs: torch.Tensor) -> Tensors:
         return plan.run(*xs)
 
     @staticmethod
@@ -108,7 +108,7 @@ class TileSum(torch.autograd.Function):
         return None, *(got.get(n) for n in range(len(xs)))
 
     @staticmethod
-    def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> Tensors:  # type: ignore[override]
+    def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> Tensors:
         xs = ctx.saved_tensors
         moving = tuple(n for n, t in enumerate(tangents) if t is not None)
         pushed: Tensors = TileSum.apply(ctx.plan.jvp(moving), *xs, *(t for t in tangents if t is not None))

@@ -46,8 +46,10 @@ def engine_for(problem: Problem, name: str) -> Engine:
     if name == "auto":
         return ENGINES[choose(problem).name]
     if name not in ENGINES:
-        raise ValueError(f'unknown engine {name!r}; the known ones are auto, {", ".join(ENGINES)}.')
+        raise ValueError(f"unknown engine {name!r}; the known ones are auto, {', '.join(ENGINES)}.")
     why = ENGINES[name].cannot(problem)
     if why is not None:
-        raise ValueError(f'engine "{name}" cannot run this: {why}. Leave engine unset, or use engine="{choose(problem).name}".')
+        raise ValueError(
+            f'engine "{name}" cannot run this: {why}. Leave engine unset, or use engine="{choose(problem).name}".'
+        )
     return ENGINES[name]

@@ -118,9 +118,7 @@ class Given(Mask):
     def check(self, layout: Layout) -> None:
         full = (*layout.leading, layout.queries, layout.keys)
         shape = tuple(self.array.shape)
-        fits = len(shape) <= len(full) and all(
-            n in (1, m) for n, m in zip(shape[::-1], full[::-1], strict=False)
-        )
+        fits = len(shape) <= len(full) and all(n in (1, m) for n, m in zip(shape[::-1], full[::-1], strict=False))
         if not fits:
             raise ValueError(
                 f"`mask` of shape {shape} does not broadcast to (..., Q, K) = {full}. "
@@ -254,7 +252,9 @@ class Positional(Mask):
         if self.alignment is not None and self.alignment not in ("start", "end"):
             raise ValueError(f'`alignment` of {name} must be "start" or "end"; got {self.alignment!r}.')
         if self.alignment is not None and self.offset is not None:
-            raise ValueError(f"{name} takes `alignment` or `offset`, not both; got {self.alignment!r} and {self.offset!r}.")
+            raise ValueError(
+                f"{name} takes `alignment` or `offset`, not both; got {self.alignment!r} and {self.offset!r}."
+            )
 
     def check(self, layout: Layout) -> None:
         name = type(self).__name__
@@ -265,7 +265,9 @@ class Positional(Mask):
                 '`alignment="start"` (query 0 at key 0), `alignment="end"` (last query at the last key) or `offset=`.'
             )
         if self.alignment == "end" and not whole:
-            raise ValueError(f'{name}(alignment="end") does not know the whole length of a part; give `offset=` instead.')
+            raise ValueError(
+                f'{name}(alignment="end") does not know the whole length of a part; give `offset=` instead.'
+            )
         if self.offset is not None:
             check_leading(f"`offset` of {name}", tuple(np.shape(self.offset)), layout.leading)
 

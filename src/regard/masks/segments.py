@@ -63,9 +63,7 @@ class Segments(Mask):
         entries = int(np.prod(k.shape[:-1]))
         if not q.shape[-1] or not k.shape[-1] or not entries or not bool((k[..., 1:] >= k[..., :-1]).all()):
             return 0, layout.keys
-        low, high = (
-            x.reshape(-1, 1) for x in (layout.xp.amin(q, axis=-1), layout.xp.amax(q, axis=-1))
-        )
+        low, high = (x.reshape(-1, 1) for x in (layout.xp.amin(q, axis=-1), layout.xp.amax(q, axis=-1)))
         flat = k.reshape(entries, -1)
         if low.shape[0] not in (1, entries) and entries != 1:
             return 0, layout.keys

@@ -47,7 +47,8 @@ class ValidLength(Mask):
         if self.per_query:
             if not shape or shape[-1] != layout.queries:
                 raise ValueError(
-                    f"`lengths` of ValidLength(per_query=True) must end in {layout.queries}, one per query; got {shape}."
+                    f"`lengths` of ValidLength(per_query=True) must end in {layout.queries}, one per query; "
+                    f"got {shape}."
                 )
             shape = shape[:-1]
         check_leading("`lengths` of ValidLength", shape, layout.leading)

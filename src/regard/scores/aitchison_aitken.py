@@ -69,7 +69,10 @@ class AitchisonAitken(Leaf):
         check_one_column("AitchisonAitken", query_dim, key_dim)
 
     def parameters(self, xp: Namespace, query: Array) -> dict[str, Array]:
-        return {"bandwidth": leading(like(xp, self.bandwidth, query)), "others": leading(like(xp, self.levels - 1, query))}
+        return {
+            "bandwidth": leading(like(xp, self.bandwidth, query)),
+            "others": leading(like(xp, self.levels - 1, query)),
+        }
 
     @staticmethod
     def formula(xp: Namespace, u: Array, bandwidth: Array, others: Array) -> Array:

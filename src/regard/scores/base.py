@@ -147,8 +147,8 @@ def check_equal_size(owner: str, query_dim: int, key_dim: int) -> None:
     """Raise ValueError unless query and key have the same number of features."""
     if query_dim != key_dim:
         raise ValueError(
-            f"{owner} compares queries and keys of the same size; got query (..., {query_dim}) and key (..., {key_dim})."
-            " Use Additive or Bilinear for sizes that differ."
+            f"{owner} compares queries and keys of the same size; "
+            f"got query (..., {query_dim}) and key (..., {key_dim}). Use Additive or Bilinear for sizes that differ."
         )
 
 
@@ -234,7 +234,9 @@ class Kernel(Leaf):
 
     def check(self, query_dim: int, key_dim: int) -> None:
         check_equal_size(type(self).__name__, query_dim, key_dim)
-        shape = tuple(getattr(self.bandwidth, "shape", np.shape(self.bandwidth) if not is_torch(self.bandwidth) else ()))
+        shape = tuple(
+            getattr(self.bandwidth, "shape", np.shape(self.bandwidth) if not is_torch(self.bandwidth) else ())
+        )
         if shape and shape[-1] not in (1, query_dim):
             raise ValueError(
                 f"`bandwidth` of {type(self).__name__} must be one number or one per feature; "
@@ -404,7 +406,8 @@ class Through(Score):
     def __post_init__(self) -> None:
         if len(self.weight.shape if hasattr(self.weight, "shape") else np.shape(self.weight)) < 2:
             raise ValueError(
-                f"`weight` must be a matrix (P, D); got shape {np.shape(self.weight)}. Write weight[None, :] for one row."
+                f"`weight` must be a matrix (P, D); got shape {np.shape(self.weight)}. "
+                "Write weight[None, :] for one row."
             )
 
     def _shape(self) -> tuple[int, ...]:
@@ -429,7 +432,7 @@ class Through(Score):
     def terms_backward(
         self, xp: Namespace, query: Array, key: Array, origin: Array, grads: Iterator[Term]
     ) -> tuple[Array, Array, Gradients]:
-        w, query, key, *mapped = self._mapped(xp, query, key, origin)
-        to_q, to_k, names = self.score.terms_backward(xp, *mapped, grads)
+        w, query, key, q, k, o = self._mapped(xp, query, key, origin)
+        to_q, to_k, names = self.score.terms_backward(xp, q, k, o, grads)
         to_w = sum_to(xp, to_q.mT @ query, w.shape) + sum_to(xp, to_k.mT @ key, w.shape)
         return to_q @ w, to_k @ w, {**names, "weight": to_w}

@@ -43,7 +43,9 @@ class Bilinear(Leaf):
 
     def __post_init__(self) -> None:
         if len(np.shape(self.weight)) < 2:
-            raise ValueError(f"`weight` of Bilinear must be a matrix (Dq, Dk); got shape {tuple(np.shape(self.weight))}.")
+            raise ValueError(
+                f"`weight` of Bilinear must be a matrix (Dq, Dk); got shape {tuple(np.shape(self.weight))}."
+            )
 
     def check(self, query_dim: int, key_dim: int) -> None:
         if tuple(np.shape(self.weight)[-2:]) != (query_dim, key_dim):

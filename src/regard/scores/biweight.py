@@ -31,7 +31,7 @@ class Biweight(Kernel):
     --------
     >>> import numpy as np, regard as rg
     >>> float(rg.Biweight(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
-    @@
+    -0.575364
     """
 
     tail: ClassVar[str] = "compact"

@@ -31,7 +31,7 @@ class Cauchy(Kernel):
     --------
     >>> import numpy as np, regard as rg
     >>> float(rg.Cauchy(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
-    @@
+    -0.223144
     """
 
     tail: ClassVar[str] = "power"

@@ -31,7 +31,7 @@ class Epanechnikov(Kernel):
     --------
     >>> import numpy as np, regard as rg
     >>> float(rg.Epanechnikov(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
-    @@
+    -0.287682
     """
 
     tail: ClassVar[str] = "compact"

@@ -31,7 +31,7 @@ class Gaussian(Kernel):
     --------
     >>> import numpy as np, regard as rg
     >>> float(rg.Gaussian(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
-    @@
+    -0.125
     """
 
     tail: ClassVar[str] = "gaussian"

@@ -32,7 +32,7 @@ class Laplacian(Kernel):
     --------
     >>> import numpy as np, regard as rg
     >>> float(rg.Laplacian(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
-    @@
+    -0.5
     """
 
     tail: ClassVar[str] = "exponential"

@@ -32,7 +32,7 @@ class Logistic(Kernel):
     --------
     >>> import numpy as np, regard as rg
     >>> float(rg.Logistic(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
-    @@
+    -0.06186
     """
 
     tail: ClassVar[str] = "exponential"

@@ -50,7 +50,7 @@ class OffsetTable(Leaf):
         axes = len(shape) if self.axes is None else self.axes
         if not 1 <= axes <= len(shape) or any(n % 2 == 0 for n in shape[len(shape) - axes :]):
             raise ValueError(
-                f"`table` of OffsetTable must have an odd length along each offset axis, so that offset 0 is its middle; "
+                f"`table` of OffsetTable must have an odd length along each offset axis (offset 0 is its middle); "
                 f"got shape {shape} with {axes} offset axes."
             )
 

@@ -168,7 +168,8 @@ class Offset:
     name: str = "offset"
 
     def _index(self, xp: Namespace, query: Array, key: Array) -> tuple[Array, Array]:
-        inside, index = None, 0
+        inside: Array = None
+        index: Array = 0
         for c, n in enumerate(self.shape):
             at = key[..., None, :, c] - query[..., :, None, c] + n // 2
             here = (at >= 0) & (at <= n - 1) & (at == xp.round(at))
@@ -213,4 +214,3 @@ dot_product = DotProduct()
 additive = AdditivePairing()
 mismatch = Mismatch()
 absolute_difference = AbsoluteDifference()
-

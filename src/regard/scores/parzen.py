@@ -14,7 +14,7 @@ from regard.scores.roots import LOG2, root
 class Parzen(Kernel):
     """Log of the Parzen kernel, a cubic spline; -inf outside the support.
 
-        s(q, k) = log(1 - 6 u + 6 u r) for r <= 1/2, log(2 (1 - r)^3) for r < 1, else -inf,  u = |(q - k) / bandwidth|^2, r = sqrt(u)
+        s(q, k) = log(1 - 6 r^2 + 6 r^3) for r <= 1/2, log(2 (1 - r)^3) for r < 1, else -inf,  r = |(q - k) / bandwidth|
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Parzen(Kernel):
     --------
     >>> import numpy as np, regard as rg
     >>> float(rg.Parzen(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
-    @@
+    -1.386294
     """
 
     tail: ClassVar[str] = "compact"

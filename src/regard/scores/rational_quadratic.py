@@ -32,7 +32,7 @@ class RationalQuadratic(Kernel):
     --------
     >>> import numpy as np, regard as rg
     >>> float(rg.RationalQuadratic(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
-    @@
+    -0.117783
     """
 
     alpha: Any = 1.0

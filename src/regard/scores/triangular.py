@@ -32,7 +32,7 @@ class Triangular(Kernel):
     --------
     >>> import numpy as np, regard as rg
     >>> float(rg.Triangular(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
-    @@
+    -0.693147
     """
 
     tail: ClassVar[str] = "compact"

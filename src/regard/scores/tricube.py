@@ -32,7 +32,7 @@ class Tricube(Kernel):
     --------
     >>> import numpy as np, regard as rg
     >>> float(rg.Tricube(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
-    @@
+    -0.400594
     """
 
     tail: ClassVar[str] = "compact"

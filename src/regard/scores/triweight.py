@@ -31,7 +31,7 @@ class Triweight(Kernel):
     --------
     >>> import numpy as np, regard as rg
     >>> float(rg.Triweight(1.0)(np.array([[0.5]]), np.array([[0.0]]))[0, 0].round(6))
-    @@
+    -0.863046
     """
 
     tail: ClassVar[str] = "compact"
