@@ -8,7 +8,8 @@ Each layer converts into the ones above it without loss (`to_locally_connected`,
 
 Axes: `o` output channel, `c` input channel, `i, j` output position, `k, l` input pixel, `a, b` offset from the position
 to the pixel, so k = i + a and l = j + b. A window of length K holds the offset `a` at index `a + K // 2`; for
-K = 2 delta + 1 that is `a + delta`, as in every convolution layer.
+K = 2 delta + 1 that is `a + delta`, as in every convolution layer. With `padding="valid"` the first output is that of
+position i = delta, and so on.
 
 Source: Zhang, Lipton, Li & Smola, Dive into Deep Learning, section "From Fully Connected Layers to Convolutions".
 """
