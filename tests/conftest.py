@@ -15,6 +15,9 @@ from regard.scores import SCORES
 from regard.scores.base import Kernel
 
 
+torch.set_num_threads(1)  # the cores are pytest-xdist's
+
+
 @dataclass(frozen=True)
 class Case:
     """A score with the sizes of query and key it wants; ``make(convert)`` builds it from converted parameters."""

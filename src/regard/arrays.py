@@ -42,6 +42,8 @@ def like(xp: Namespace, x: Any, other: Array) -> Array:
         return np.asarray(x.detach().cpu().numpy() if is_torch(x) else x, dtype=other.dtype)
     if is_torch(x):
         return x.to(dtype=other.dtype, device=other.device)
+    if isinstance(x, np.ndarray) and is_torch(other):
+        x = np.array(x, order="C")  # torch takes neither read-only memory nor negative strides
     return xp.asarray(x, dtype=other.dtype, device=device(other))
 
 
@@ -68,12 +70,17 @@ def sum_to(xp: Namespace, x: Array, shape: tuple[int, ...]) -> Array:
     axes = [*range(extra), *(extra + n for n, size in enumerate(shape) if size == 1 and x.shape[extra + n] != 1)]
     if axes:
         x = xp.sum(x, axis=tuple(axes), keepdims=True)
-    return x.reshape(shape) if extra else x
+    return xp.reshape(x, shape) if extra else x
 
 
 def largest(xp: Namespace, x: Array, axis: int, keepdims: bool = False) -> Array:
     """The maximum along an axis, by whichever name the library has for it."""
     return (xp.amax if hasattr(xp, "amax") else xp.max)(x, axis=axis, keepdims=keepdims)
+
+
+def take_along(xp: Namespace, x: Array, index: Array, axis: int = -1) -> Array:
+    """The entries at these places along an axis, by whichever name the library has for it."""
+    return xp.take_along_dim(x, index, axis) if is_torch(x) else xp.take_along_axis(x, index, axis=axis)
 
 
 def floating(xp: Namespace, x: Array) -> bool:

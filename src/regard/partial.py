@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from regard.arrays import Array, namespace
 from regard.weights import divide
 
@@ -43,13 +45,19 @@ class Partial:
         xp = namespace(self.max)
         top = xp.maximum(self.max, other.max)
         shift = xp.where(top == -xp.inf, 0.0, top)
-        a, b = xp.exp(self.max - shift), xp.exp(other.max - shift)
-        return Partial(
-            top,
-            a * self.weight_sum + b * other.weight_sum,
-            a[..., None] * self.value_sum + b[..., None] * other.value_sum,
-            self.dtype,
-        )
+
+        def scaled(factor: Array, x: Array) -> Array:  # a value that is not finite stays, even where its weight is 0
+            finite = xp.isfinite(x)
+            return xp.where(finite, factor * xp.where(finite, x, 0.0), x)
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            a, b = xp.exp(self.max - shift), xp.exp(other.max - shift)
+            return Partial(
+                top,
+                scaled(a, self.weight_sum) + scaled(b, other.weight_sum),
+                scaled(a[..., None], self.value_sum) + scaled(b[..., None], other.value_sum),
+                self.dtype,
+            )
 
     def finish(self) -> Array:
         """The pooled value, (..., Q, V): 0 where no key was left. What a NaN reached is NaN and carries no gradient."""
@@ -57,7 +65,7 @@ class Partial:
         lost = ~xp.isfinite(self.value_sum) | ~xp.isfinite(self.weight_sum)[..., None]
         weight = xp.where(xp.isfinite(self.weight_sum), self.weight_sum, 1.0)
         out = divide(xp, xp.where(lost, 0.0, self.value_sum), weight)
-        out = xp.where(lost, self.value_sum + xp.where(xp.isnan(self.weight_sum), xp.nan, 0.0)[..., None], out)
+        out = xp.where(lost, xp.where(xp.isnan(self.weight_sum)[..., None], xp.nan, self.value_sum), out)
         if self.dtype is None or out.dtype == self.dtype:
             return out
         return out.to(self.dtype) if hasattr(out, "to") else xp.astype(out, self.dtype)

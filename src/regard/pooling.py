@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.arrays import Array, Namespace, broadcast_shapes, concrete, floating, is_torch, largest, namespace, sum_to
+from regard.arrays import (
+    Array,
+    Namespace,
+    broadcast_shapes,
+    concrete,
+    device,
+    floating,
+    is_torch,
+    largest,
+    like,
+    namespace,
+    sum_to,
+    take_along,
+)
 from regard.engines.choose import Choice, choose, engine_for
 from regard.extremes import may_overflow, rescaled
-from regard.masks.base import Layout, Mask, as_mask
+from regard.masks.base import Given, Layout, Mask, as_mask
 from regard.partial import Partial
 from regard.problem import Problem
 from regard.scores.base import Score, Term
@@ -179,7 +191,7 @@ def partial_pool(
     >>> a.merge(b).finish()[1].round(4)
     array([2.1065])
     """
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, query_start, key_start)
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, (query_start, key_start))
     return _partial(call, engine)
 
 
@@ -259,10 +271,10 @@ def average_pool(value: Array, mask: Array | None = None) -> Array:
     """
     xp, value, keep, squeeze = _plain(value, mask)
     if not floating(xp, value):
-        value = value.to(xp.get_default_dtype()) if is_torch(value) else value.astype(np.float64)
-    score = Constant()
-    query = xp.zeros_like(value[..., :1, :0]) if keep is None else _rows(xp, value, keep)
-    out = attention_pool(query, value[..., :0], value, score, mask=keep)
+        value = _cast(value, xp.get_default_dtype() if is_torch(value) else xp.float64)
+    rows = (*value.shape[:-2], 1 if keep is None else keep.shape[-2], 0)
+    query = xp.broadcast_to(xp.sum(value[..., :0], axis=-2, keepdims=True), rows)  # queries without features
+    out = attention_pool(query, value[..., :0], value, Constant(), mask=keep)
     return out[..., 0, :] if squeeze else out
 
 
@@ -289,7 +301,7 @@ def max_pool(value: Array, mask: Array | None = None) -> Array:
     array([2, 5])
     """
     xp, value, keep, squeeze = _plain(value, mask)
-    everything = xp.ones_like(xp.sum(value, axis=-1), dtype=xp.bool if hasattr(xp, "bool") else bool)[..., None, :]
+    everything = xp.ones(value.shape[:-1], dtype=xp.bool, device=device(value))[..., None, :]
     keep = everything if keep is None else keep & everything
     rows = [_max_row(xp, value, keep[..., i, :]) for i in range(keep.shape[-2])]  # one query at a time: never (Q, K, V)
     out = xp.stack(rows, axis=-2) if rows else value[..., :0, :]
@@ -333,14 +345,15 @@ class _Call:
         normalizer: str,
         dropout: float = 0.0,
         seed: int | None = None,
-        query_start: int = 0,
-        key_start: int = 0,
+        starts: tuple[int, int] | None = None,  # of a part
     ) -> None:
         check_normalizer(normalizer)
         if not isinstance(score, Score):
             raise TypeError(f"`score` must be a score, such as regard.Gaussian(1.0); got {type(score).__name__}.")
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"`dropout` must lie between 0 and 1; got {dropout!r}.")
+        if not isinstance(dropout, int | float | np.number) or not 0 <= dropout <= 1:
+            raise ValueError(f"`dropout` must be a number between 0 and 1; got {dropout!r}.")
+        if seed is not None and not isinstance(seed, int | np.integer):
+            raise ValueError(f"`seed` must be a whole number; got {seed!r}.")
         if dropout and seed is None:
             raise ValueError(f"dropout={dropout:g} needs a `seed`, a whole number: the same seed drops the same pairs.")
         self.xp, arrays, bias = _same_library(query, key, value, bias)
@@ -349,7 +362,7 @@ class _Call:
         self.dtype = arrays[0].dtype
         self.score = score
         self.bias_given = bias
-        layout = _layout(self.xp, arrays, query_start, key_start)
+        layout = _layout(self.xp, arrays, starts)
         score.check(int(arrays[0].shape[-1]), int(arrays[1].shape[-1]))
         checked = None if mask is None else as_mask(mask)
         if checked is not None:
@@ -495,9 +508,17 @@ def _same_library(
         for name, x in given.items():
             if x.dtype.kind not in "fiub":
                 raise TypeError(f"`{name}` must hold real numbers; got dtype {x.dtype}.")
+        if "bias" in given and given["bias"].dtype.kind == "b":
+            raise TypeError("`bias` is added to the scores; got Booleans. Pass what a query may attend to as `mask`.")
         dtype = np.result_type(*(x for name, x in given.items() if name != "bias"))
         dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
-        given = {name: x.astype(dtype, copy=False) for name, x in given.items()}
+        given = {name: _cast(x, dtype) for name, x in given.items()}
+    else:
+        for name, x in given.items():
+            if not floating(xp, x):
+                raise TypeError(f"`{name}` must be floating; got {x.dtype}.")
+        dtype = xp.result_type(*(x for name, x in given.items() if name != "bias"))
+        given = {name: _cast(x, dtype) for name, x in given.items()}
     if value is None:
         k = given["key"]
         given["value"] = k[..., :0]
@@ -520,7 +541,7 @@ def _as_matrices(arrays: tuple[Array, ...], *, has_value: bool) -> tuple[bool, t
     )
 
 
-def _layout(xp: Namespace, arrays: tuple[Array, ...], query_start: int, key_start: int) -> Layout:
+def _layout(xp: Namespace, arrays: tuple[Array, ...], starts: tuple[int, int] | None) -> Layout:
     query, key, value = arrays
     if key.shape[-2] != value.shape[-2]:
         raise ValueError(
@@ -533,16 +554,17 @@ def _layout(xp: Namespace, arrays: tuple[Array, ...], query_start: int, key_star
             "the leading axes of `query`, `key` and `value` must broadcast; "
             f"got query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)}."
         ) from None
-    return Layout(xp, lead, int(query.shape[-2]), int(key.shape[-2]), query, int(query_start), int(key_start))
+    for name, start in zip(("query_start", "key_start"), starts or (), strict=False):
+        if not isinstance(start, int | np.integer):
+            raise ValueError(f"`{name}` must be a whole number; got {start!r}.")
+    query_start, key_start = starts or (0, 0)
+    part = starts is not None
+    return Layout(xp, lead, int(query.shape[-2]), int(key.shape[-2]), query, int(query_start), int(key_start), part)
 
 
 def _check_bias(bias: Array, layout: Layout) -> None:
     full, shape = (*layout.leading, layout.queries, layout.keys), tuple(bias.shape)
-    if (
-        len(shape) > len(full)
-        or any(n not in (1, m) for n, m in zip(shape[::-1], full[::-1], strict=False))
-        or not shape
-    ):
+    if len(shape) > len(full) or any(n not in (1, m) for n, m in zip(shape[::-1], full[::-1], strict=False)):
         raise ValueError(f"`bias` of shape {shape} does not broadcast to (..., Q, K) = {full}.")
 
 
@@ -590,8 +612,7 @@ def _origin(xp: Namespace, key: Array, live: Array | None) -> Array:
         return key[..., :1, :]
     live = live | xp.zeros_like(xp.sum(key, axis=-1), dtype=live.dtype)
     first = xp.argmax(live.astype(np.int8) if xp is np else xp.asarray(live, dtype=xp.int8), axis=-1)
-    take: Callable[..., Array] = xp.take_along_dim if hasattr(xp, "take_along_dim") else xp.take_along_axis
-    return take(key, first[..., None, None] + xp.zeros_like(key[..., :1, :], dtype=first.dtype), -2)
+    return take_along(xp, key, first[..., None, None] + xp.zeros_like(key[..., :1, :], dtype=first.dtype), -2)
 
 
 def _still(x: Any) -> Any:
@@ -613,8 +634,13 @@ def _plain(value: Array, mask: Array | None) -> tuple[Namespace, Array, Array | 
         )
     if mask is None:
         return xp, value, None, True
-    as_mask(mask)
-    keep = np.asarray(mask) if xp is np else mask
+    given = as_mask(mask)
+    if not isinstance(given, Given):
+        raise TypeError(
+            f"`mask` must be a Boolean array where there is no query; got {type(given).__name__}. "
+            "Use attention_pool with regard.Constant() for a mask of regard.masks."
+        )
+    keep = like(xp, given.array, value[..., :0, :0] == 0)
     lead, keys = tuple(value.shape[:-2]), value.shape[-2]
     if keep.ndim and keep.shape[-1] == keys:
         for axes, squeeze in ((keep.shape[:-1], True), (keep.shape[:-2], False)):
@@ -629,16 +655,10 @@ def _plain(value: Array, mask: Array | None) -> tuple[Namespace, Array, Array | 
     )
 
 
-def _rows(xp: Namespace, value: Array, keep: Array) -> Array:
-    """A query without features for each row of keep."""
-    dtype = {"dtype": value.dtype}
-    return xp.zeros_like(keep[..., :, :1], **dtype)[..., :0] + xp.zeros_like(value[..., :1, :0])
-
-
 def _max_row(xp: Namespace, value: Array, keep: Array) -> Array:
     """The maximum over the kept keys, (..., V)."""
     keep = keep[..., None]
-    zero = xp.zeros_like(value[..., 0, :])
+    zero = xp.zeros((*value.shape[:-2], value.shape[-1]), dtype=value.dtype, device=device(value))
     if not value.shape[-2]:
         return zero
     if floating(xp, value):

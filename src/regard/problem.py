@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.arrays import Array, Namespace, size, sum_to
+from regard.arrays import Array, Namespace, like, size, sum_to
 from regard.masks.base import Layout, Mask, cut
 from regard.scores.base import Term, term_score
 from regard.weights import exponentials
@@ -73,7 +73,9 @@ def take(x: Array, label: str, queries: slice, keys: slice) -> Array:
 
 def put(into: Array, label: str, queries: slice, keys: slice, part: Array) -> None:
     """Add a block to the array that it was taken from."""
-    if label == "qk":
+    if not into.ndim:
+        into += part
+    elif label == "qk":
         i = queries if into.ndim > 1 and into.shape[-2] != 1 else slice(None)
         j = keys if into.shape[-1] != 1 else slice(None)
         into[(..., i, j) if into.ndim > 1 else j] += part
@@ -227,7 +229,5 @@ def dropout(problem: Problem, queries: slice, keys: slice) -> Array:
     h = mix((entries + (problem.seed & mask)) & mask)
     h = mix((h ^ layout.query_positions(queries)) + ((problem.seed >> 32) & mask) & mask)
     h = mix((h * 0x9E3779B1 + layout.key_positions(keys)) & mask)
-    keep = h >= int(problem.dropout * 2**32)
-    one = problem.xp.ones_like(problem.value[..., :1, :1]) if problem.value.shape[-2] else 1.0
-    scale = 1 / (1 - problem.dropout) if problem.dropout < 1 else 0.0
-    return problem.xp.where(keep, one * scale, one * 0.0)
+    keep = like(problem.xp, h >= int(problem.dropout * 2**32), problem.value)
+    return keep / (1 - problem.dropout) if problem.dropout < 1 else keep

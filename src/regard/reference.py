@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from regard.arrays import Array, size
+from regard.arrays import Array, size, take_along
 from regard.partial import Partial
 from regard.problem import Problem, block, dropout, pool_backward, reached, score_tile, spoil
-from regard.weights import exponentials, running_maximum, softmax
+from regard.weights import exponentials, running_maximum, softmax, weighted_sum
 
 
 class Reference:
@@ -32,7 +32,7 @@ class Reference:
         top = running_maximum(xp, s)
         w = exponentials(xp, s, top)
         kept = w * dropout(problem, *everything(problem)) if problem.dropout else w
-        sums = xp.sum(w, axis=-1), kept @ problem.value
+        sums = xp.sum(w, axis=-1), weighted_sum(kept, problem.value)
         return Partial(top, *spoil(xp, sums, *reached(problem, s, *everything(problem))))
 
     def weights(self, problem: Problem) -> Array:
@@ -45,8 +45,8 @@ class Reference:
         """The n largest weights and their keys, sorted."""
         xp, s = problem.xp, self.scores(problem)
         order = xp.argsort(-s, axis=-1, stable=True)[..., :n]
-        take = xp.take_along_dim if hasattr(xp, "take_along_dim") else xp.take_along_axis
-        return take(self.weights(problem), order, -1), xp.where(take(s, order, -1) == -xp.inf, -1, order)
+        found = xp.where(take_along(xp, s, order) == -xp.inf, -1, order)
+        return take_along(xp, self.weights(problem), order), found
 
     def backward(
         self, problem: Problem, maximum: Array, grad_weight_sum: Array, grad_value_sum: Array

@@ -26,6 +26,18 @@ def exponentials(xp: Namespace, scores: Array, maximum: Array) -> Array:
     return xp.exp(scores - xp.where(maximum == -xp.inf, 0.0, maximum)[..., None])
 
 
+def weighted_sum(weights: Array, value: Array) -> Array:
+    """``weights @ value``, (..., Q, K), (..., K, V) -> (..., Q, V), by 64 keys at a time.
+
+    One long sum of products rounds more than the sum of its parts. A pooled value that is off by a few roundings
+    turns into a gradient of query and key that is off by as many, for all keys in the same direction.
+    """
+    total = weights[..., :64] @ value[..., :64, :]
+    for j in range(64, value.shape[-2], 64):
+        total = total + weights[..., j : j + 64] @ value[..., j : j + 64, :]
+    return total
+
+
 def divide(xp: Namespace, x: Array, weight_sum: Array) -> Array:
     """``x / weight_sum``, where an empty row stays 0. ``x (..., Q, V)``, ``weight_sum (..., Q)``."""
     return x / xp.where(weight_sum == 0, 1.0, weight_sum)[..., None]

@@ -6,11 +6,9 @@ Online normalizer calculation for softmax, algorithm 3); the backward computes e
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from regard.arrays import Array, is_torch
+from regard.arrays import Array, is_torch, take_along
 from regard.partial import Partial
 from regard.problem import (
     Problem,
@@ -23,7 +21,7 @@ from regard.problem import (
     score_tile,
     spoil,
 )
-from regard.weights import exponentials, running_maximum
+from regard.weights import exponentials, running_maximum, weighted_sum
 
 
 class Tiled:
@@ -54,7 +52,7 @@ class Tiled:
                 w = exponentials(xp, s, new)
                 kept = w * dropout(problem, queries, keys) if problem.dropout else w
                 m, z = new, z * shrink + xp.sum(w, axis=-1)
-                o = o * shrink[..., None] + kept @ value[..., keys, :]
+                o = o * shrink[..., None] + weighted_sum(kept, value[..., keys, :])
                 row, column = reached(problem, s, queries, keys)
                 seen_row = row if seen_row is None else seen_row + row
                 seen_column = column if seen_column is None else seen_column + column
@@ -101,8 +99,7 @@ class Tiled:
                 where = xp.concat([at, xp.broadcast_to(here, new.shape)], axis=-1)
                 # what was found before stands first and has the lower index, so a stable sort breaks ties by index
                 order = xp.argsort(-both, axis=-1, stable=True)[..., :n]
-                take: Any = xp.take_along_dim if hasattr(xp, "take_along_dim") else xp.take_along_axis
-                s, at = take(both, order, -1), take(where, order, -1)
+                s, at = take_along(xp, both, order), take_along(xp, where, order)
             best[..., queries, :], index[..., queries, :] = s, at
         z = partial.weight_sum[..., None]
         weights = exponentials(xp, best, partial.max) / xp.where(z == 0, 1.0, z)

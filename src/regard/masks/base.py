@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from regard.arrays import Array, Namespace, like
+from regard.arrays import Array, Namespace, concrete, like
 
 TILE = 1024  # side of the tiles by which combined masks look for keys that nobody may see
 
@@ -27,6 +27,7 @@ class Layout:
     like: Array  # an array of the problem: its device
     query_start: int = 0
     key_start: int = 0
+    part: bool = False  # whether these queries and keys may be a part of longer ones
 
     def query_positions(self, queries: slice) -> Array:
         """(q, 1) positions of these queries."""
@@ -49,10 +50,20 @@ class Layout:
         """An array of truth values, in the problem's library and on its device."""
         return like(self.xp, x, self._range(0, 0) == 0)
 
+    def aligned_left(self, x: Array, own: int = 0) -> Array:
+        """An array over the leading axes from the left and ``own`` more: ``(B,)`` becomes ``(B, 1)`` beside (B, H)."""
+        lead = x.ndim - own
+        return self.xp.reshape(x, (*x.shape[:lead], *(1,) * (len(self.leading) - lead), *x.shape[lead:]))
 
-def aligned_left(x: Array, leading: tuple[int, ...]) -> Array:
-    """``(B, ...)`` over the leading axes from the left: ``(B,)`` becomes ``(B, 1)`` beside ``(B, H, Q, K)``."""
-    return x.reshape(*x.shape, *(1,) * (len(leading) - x.ndim))
+
+def check_whole(name: str, x: Any) -> None:
+    """Raise ValueError unless these are whole numbers; a tensor that is being traced is not looked at."""
+    value = concrete(x)
+    if value is None or not value.size:
+        return
+    wrong = value if value.dtype.kind not in "iuf" else value[value != np.round(value)]
+    if wrong.size:
+        raise ValueError(f"{name} must be whole numbers; got {wrong.flat[0]}.")
 
 
 def check_leading(name: str, shape: tuple[int, ...], leading: tuple[int, ...]) -> None:
@@ -61,6 +72,14 @@ def check_leading(name: str, shape: tuple[int, ...], leading: tuple[int, ...]) -
         raise ValueError(
             f"{name} has shape {shape}; it must match the leading axes {leading} of (..., Q, K) from the left."
         )
+
+
+def hull(xp: Namespace, start: Array, stop: Array) -> tuple[int, int]:
+    """The smallest range that holds all of these ranges; those that are empty do not count."""
+    some = stop > start
+    if not bool(xp.any(some)):
+        return 0, 0
+    return int(xp.min(start[some])), int(xp.max(stop[some]))
 
 
 class Mask:
@@ -126,13 +145,11 @@ class Given(Mask):
             )
 
     def tile(self, layout: Layout, queries: slice, keys: slice) -> Array:
-        return cut(layout.booleans(self.array), queries, keys)
+        array = self.array[(*(None,) * (2 - self.array.ndim), ...)]
+        return layout.booleans(cut(array, queries, keys))  # cut first: only the tile is converted
 
     def alive(self, layout: Layout) -> Array | None:
-        array = layout.booleans(self.array)
-        if not array.ndim:
-            array = array[None]
-        seen = layout.xp.any(array, axis=-2) if array.ndim > 1 else array
+        seen = layout.xp.any(self.tile(layout, slice(0, layout.queries), slice(0, layout.keys)), axis=-2)
         if not layout.queries:
             seen = seen & False
         return seen | layout.booleans(np.zeros(layout.keys, dtype=bool))
@@ -147,17 +164,17 @@ def cut(x: Array, queries: slice, keys: slice) -> Array:
     return x
 
 
-def as_mask(mask: Any) -> Mask:
+def as_mask(mask: Any, name: str = "mask") -> Mask:
     """A mask, or a Boolean array as a mask; anything else is a TypeError that says what to do."""
     if isinstance(mask, Mask):
         return mask
     if isinstance(mask, bool | list | tuple):
         mask = np.asarray(mask)
-    kind = str(getattr(mask, "dtype", type(mask).__name__)).removeprefix("torch.")
+    kind = str(getattr(mask, "dtype", type(mask).__name__)).rpartition(".")[2]  # torch.bool, array_api_strict.bool
     if kind != "bool":
         raise TypeError(
-            f"`mask` must be Boolean, True where a query may attend, or a mask of regard.masks; got {kind}. "
-            "Pass numbers that are added to the scores as `bias`; turn 0 and 1 into Booleans with `mask != 0`."
+            f"`{name}` must be Boolean, True where a query may attend, or a mask of regard.masks; got {kind}. "
+            f"Pass numbers that are added to the scores as `bias`; turn 0 and 1 into Booleans with `{name} != 0`."
         )
     return Given(mask)
 
@@ -258,25 +275,24 @@ class Positional(Mask):
 
     def check(self, layout: Layout) -> None:
         name = type(self).__name__
-        whole = not (layout.query_start or layout.key_start)
         if self.alignment is None and self.offset is None and layout.queries != layout.keys:
             raise ValueError(
                 f"{name} needs to know where {layout.queries} queries stand beside {layout.keys} keys: give "
                 '`alignment="start"` (query 0 at key 0), `alignment="end"` (last query at the last key) or `offset=`.'
             )
-        if self.alignment == "end" and not whole:
+        if self.alignment == "end" and layout.part:
             raise ValueError(
                 f'{name}(alignment="end") does not know the whole length of a part; give `offset=` instead.'
             )
         if self.offset is not None:
             check_leading(f"`offset` of {name}", tuple(np.shape(self.offset)), layout.leading)
+            check_whole(f"`offset` of {name}", self.offset)
 
     def shift(self, layout: Layout) -> Array:
         """The offset as an array that meets (..., q, k)."""
         if self.offset is None:
             return layout.integers(layout.keys - layout.queries if self.alignment == "end" else 0)
-        offset = layout.integers(self.offset)
-        return aligned_left(offset, layout.leading)[..., None, None] if offset.ndim else offset
+        return layout.aligned_left(layout.integers(self.offset))[..., None, None]
 
     def difference(self, layout: Layout, queries: slice, keys: slice) -> Array:
         """Position of the key minus position of the query, (..., q, k)."""
@@ -284,10 +300,7 @@ class Positional(Mask):
 
     def reach(self, layout: Layout, queries: slice, before: int | None, after: int | None) -> tuple[int, int]:
         """Bounds of the keys from ``before`` keys before each query's own to ``after`` keys after it (None: no end)."""
-        shift = self.shift(layout)
-        lowest, highest = (int(shift.min()), int(shift.max())) if shift.ndim else (int(shift), int(shift))
-        first = queries.start + layout.query_start - layout.key_start + lowest
-        last = queries.stop - 1 + layout.query_start - layout.key_start + highest
-        start = 0 if before is None else min(max(first - before, 0), layout.keys)
-        stop = layout.keys if after is None else min(max(last + after + 1, start), layout.keys)
-        return start, stop
+        xp, shift = layout.xp, self.shift(layout) + (layout.query_start - layout.key_start)
+        first = shift * 0 if before is None else xp.clip(shift + (queries.start - before), 0, layout.keys)
+        last = shift * 0 + layout.keys if after is None else xp.clip(shift + (queries.stop + after), 0, layout.keys)
+        return hull(xp, first, last)

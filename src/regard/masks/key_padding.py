@@ -35,7 +35,7 @@ class KeyPadding(Mask):
     key_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        as_mask(self.keep)
+        as_mask(self.keep, "keep")
 
     def check(self, layout: Layout) -> None:
         shape = tuple(np.shape(self.keep))
@@ -44,6 +44,4 @@ class KeyPadding(Mask):
         check_leading("`keep` of KeyPadding", shape[:-1], layout.leading)
 
     def tile(self, layout: Layout, queries: slice, keys: slice) -> Array:
-        keep = layout.booleans(self.keep)[..., keys]
-        lead = tuple(keep.shape[:-1])
-        return keep.reshape(*lead, *(1,) * (len(layout.leading) - len(lead)), 1, keep.shape[-1])
+        return layout.aligned_left(layout.booleans(self.keep)[..., keys], own=1)[..., None, :]

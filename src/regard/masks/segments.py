@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.arrays import Array
-from regard.masks.base import Layout, Mask, check_leading
+from regard.arrays import Array, broadcast_shapes, size
+from regard.masks.base import Layout, Mask, check_leading, check_whole, hull
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,36 +43,35 @@ class Segments(Mask):
             if not shape or shape[-1] != n:
                 raise ValueError(f"`{name}` of Segments must end in {n}; got shape {shape}.")
             check_leading(f"`{name}` of Segments", shape[:-1], layout.leading)
+            check_whole(f"`{name}` of Segments", ids)
 
     @property
     def _keys(self) -> Any:
         return self.query_ids if self.key_ids is None else self.key_ids
 
     def _ids(self, layout: Layout, ids: Any) -> Array:
-        ids = layout.integers(ids)
-        lead = tuple(ids.shape[:-1])
-        return ids.reshape(*lead, *(1,) * (len(layout.leading) - len(lead)), ids.shape[-1])
+        return layout.aligned_left(layout.integers(ids), own=1)
 
     def tile(self, layout: Layout, queries: slice, keys: slice) -> Array:
         q = self._ids(layout, self.query_ids)[..., queries, None]
         k = self._ids(layout, self._keys)[..., None, keys]
         return (q == k) & (q >= 0)
 
-    def bounds(self, layout: Layout, queries: slice) -> tuple[int, int]:
+    def _seen(self, layout: Layout, queries: slice) -> Array:
+        """(..., K): True where one of these queries sees the key."""
+        xp = layout.xp
         q, k = self._ids(layout, self.query_ids)[..., queries], self._ids(layout, self._keys)
-        entries = int(np.prod(k.shape[:-1]))
-        if not q.shape[-1] or not k.shape[-1] or not entries or not bool((k[..., 1:] >= k[..., :-1]).all()):
-            return 0, layout.keys
-        low, high = (x.reshape(-1, 1) for x in (layout.xp.amin(q, axis=-1), layout.xp.amax(q, axis=-1)))
-        flat = k.reshape(entries, -1)
-        if low.shape[0] not in (1, entries) and entries != 1:
-            return 0, layout.keys
-        start = (flat < low).sum(-1).min()
-        stop = (flat <= high).sum(-1).max()
-        return int(start), max(int(stop), int(start))
+        if not hasattr(xp, "isin"):
+            return xp.any((q[..., None] == k[..., None, :]) & (q[..., None] >= 0), axis=-2)
+        lead = broadcast_shapes(tuple(q.shape[:-1]), tuple(k.shape[:-1]))
+        rows = [xp.reshape(xp.broadcast_to(x, (*lead, x.shape[-1])), (size(lead), x.shape[-1])) for x in (q, k)]
+        seen = [xp.isin(rows[1][n, :], rows[0][n, :]) for n in range(size(lead))]
+        return (k >= 0) & (xp.reshape(xp.stack(seen), (*lead, layout.keys)) if seen else k >= 0)
+
+    def bounds(self, layout: Layout, queries: slice) -> tuple[int, int]:
+        xp, seen = layout.xp, self._seen(layout, queries)
+        at = xp.broadcast_to(layout.key_positions(slice(0, layout.keys))[0, :] - layout.key_start, seen.shape)
+        return hull(xp, at, xp.where(seen, at + 1, at))
 
     def alive(self, layout: Layout) -> Array | None:
-        q, k = self._ids(layout, self.query_ids), self._ids(layout, self._keys)
-        if q.ndim > 1 or k.ndim > 1:
-            return super().alive(layout)
-        return layout.xp.isin(k, q) & (k >= 0)
+        return self._seen(layout, slice(0, layout.queries))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.arrays import Array, concrete
-from regard.masks.base import Layout, Mask, aligned_left, check_leading
+from regard.arrays import Array, concrete, largest
+from regard.masks.base import Layout, Mask, check_leading, check_whole, hull
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,35 +52,28 @@ class ValidLength(Mask):
                 )
             shape = shape[:-1]
         check_leading("`lengths` of ValidLength", shape, layout.leading)
+        check_whole("`lengths` of ValidLength", self.lengths)
         value = concrete(self.lengths)
         if value is None or not value.size:
             return
-        if np.any(value != np.round(value)):
-            raise ValueError("`lengths` of ValidLength must be whole numbers.")
-        whole = not (layout.query_start or layout.key_start)
-        if value.min() < 0 or (whole and value.max() > layout.keys):
+        if value.min() < 0 or (not layout.part and value.max() > layout.keys):
             wrong = value.min() if value.min() < 0 else value.max()
             raise ValueError(f"`lengths` of ValidLength must lie between 0 and {layout.keys} keys; got {int(wrong)}.")
 
     def _lengths(self, layout: Layout, queries: slice) -> Array:
         """(..., 1 or q, 1)."""
-        lengths = layout.integers(self.lengths)
-        if not self.per_query:
-            return aligned_left(lengths, layout.leading)[..., None, None] if lengths.ndim else lengths[None, None]
-        rows = lengths[..., queries, None]
-        lead = tuple(rows.shape[:-2])
-        return rows.reshape(*lead, *(1,) * (len(layout.leading) - len(lead)), *rows.shape[-2:])
+        lengths = layout.aligned_left(layout.integers(self.lengths), own=int(self.per_query))
+        return lengths[..., queries, None] if self.per_query else lengths[..., None, None]
 
     def tile(self, layout: Layout, queries: slice, keys: slice) -> Array:
         return layout.key_positions(keys) < self._lengths(layout, queries)
 
     def bounds(self, layout: Layout, queries: slice) -> tuple[int, int]:
-        lengths = self._lengths(layout, queries)
-        longest = int(lengths.max()) if np.prod(lengths.shape) else 0
-        return 0, min(max(longest - layout.key_start, 0), layout.keys)
+        stop = layout.xp.clip(self._lengths(layout, queries) - layout.key_start, 0, layout.keys)
+        return hull(layout.xp, stop * 0, stop)
 
     def alive(self, layout: Layout) -> Array | None:
         if not layout.queries:
             return super().alive(layout)
-        longest = layout.xp.amax(self._lengths(layout, slice(0, layout.queries)), axis=-2, keepdims=True)
+        longest = largest(layout.xp, self._lengths(layout, slice(0, layout.queries)), axis=-2, keepdims=True)
         return (layout.key_positions(slice(0, layout.keys)) < longest)[..., 0, :]

@@ -58,12 +58,16 @@ class AitchisonAitken(Leaf):
         if not isinstance(self.levels, int | np.integer) or self.levels < 2:
             raise ValueError(f"`levels` of AitchisonAitken must be a whole number of at least 2; got {self.levels!r}.")
         value = concrete(self.bandwidth)
-        highest = (self.levels - 1) / self.levels
+        highest = self.largest_bandwidth
         if value is not None and not np.all((value >= 0) & (value <= highest * (1 + 1e-12))):
             raise ValueError(
                 f"`bandwidth` of AitchisonAitken must lie between 0 and {highest:g} for {self.levels} levels; "
                 f"got {self.bandwidth!r}."
             )
+
+    @property
+    def largest_bandwidth(self) -> float:
+        return (self.levels - 1) / self.levels
 
     def check(self, query_dim: int, key_dim: int) -> None:
         check_one_column("AitchisonAitken", query_dim, key_dim)

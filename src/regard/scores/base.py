@@ -117,7 +117,10 @@ def _parts(score: Score) -> tuple[Score, ...]:
 def term_score(xp: Namespace, term: Term, u: Array) -> Array:
     """The score of one term from its paired numbers."""
     s = term.formula(xp, u, *term.parameters)
-    return s if term.factor is None else s * term.factor
+    if term.factor is None:
+        return s
+    outside = s == -xp.inf  # selected, so that the factor's gradient is not 0 times infinity
+    return xp.where(outside, s, xp.where(outside, 0.0, s) * term.factor)
 
 
 def total_score(xp: Namespace, terms: list[Term] | tuple[Term, ...]) -> Array:
@@ -157,6 +160,11 @@ class Leaf(Score):
 
     pairing: ClassVar[Pairing]
     metric: ClassVar[tuple[str, ...]] = ()  # the fields that act in prepare; all others are parameters of the formula
+
+    @property
+    def largest_bandwidth(self) -> float:
+        """The upper end of what the bandwidth may be, if there is one: inf for a length."""
+        return np.inf
 
     @staticmethod
     def formula(xp: Namespace, u: Array, *parameters: Array) -> Array:

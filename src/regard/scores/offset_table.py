@@ -71,7 +71,7 @@ class OffsetTable(Leaf):
 
     def prepare(self, xp: Namespace, query: Array, key: Array, origin: Array) -> tuple[Array, Array]:
         table = like(xp, self.table, query)
-        flat = table.reshape(*table.shape[: table.ndim - len(self._offsets)], 1, -1)  # (heads..., 1, entries)
+        flat = xp.reshape(table, (*table.shape[: table.ndim - len(self._offsets)], 1, -1))  # (heads..., 1, entries)
         rows = flat + xp.zeros_like(query[..., :1])
         return xp.concat([query + xp.zeros_like(rows[..., :1]), rows], axis=-1), key
 

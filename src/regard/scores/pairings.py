@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from regard.arrays import Array, Namespace, device
+from regard.arrays import Array, Namespace, is_torch, take_along
 
 
 class Pairing(Protocol):
@@ -175,15 +175,14 @@ class Offset:
             here = (at >= 0) & (at <= n - 1) & (at == xp.round(at))
             inside = here if inside is None else inside & here
             index = index * n + xp.where(here, at, xp.zeros_like(at))
-        integer = index.astype(np.int64) if xp is np else xp.asarray(index, dtype=xp.int64, device=device(index))
+        integer = index.detach().long() if is_torch(index) else xp.astype(index, xp.int64)
         return inside, integer
 
     def __call__(self, xp: Namespace, query: Array, key: Array) -> Array:
         inside, index = self._index(xp, query, key)
-        take = xp.take_along_dim if hasattr(xp, "take_along_dim") else xp.take_along_axis
         table = query[..., len(self.shape) :]
-        table = table.reshape((1,) * (index.ndim - table.ndim) + tuple(table.shape))
-        return xp.where(inside, take(table, index, -1), -xp.inf)
+        table = xp.reshape(table, (*(1,) * (index.ndim - table.ndim), *table.shape))
+        return xp.where(inside, take_along(xp, table, index), -xp.inf)
 
     def backward(self, xp: Namespace, query: Array, key: Array, grad: Array) -> tuple[Array, Array]:
         inside, index = self._index(xp, query, key)

@@ -49,6 +49,10 @@ class WangVanRyzin(Leaf):
         if value is not None and not np.all((value >= 0) & (value <= 1)):
             raise ValueError(f"`bandwidth` of WangVanRyzin must lie between 0 and 1; got {self.bandwidth!r}.")
 
+    @property
+    def largest_bandwidth(self) -> float:
+        return 1.0
+
     def check(self, query_dim: int, key_dim: int) -> None:
         check_one_column("WangVanRyzin", query_dim, key_dim)
 
