@@ -14,7 +14,6 @@ import regard as rg
 from regard.scores import SCORES
 from regard.scores.base import Kernel
 
-
 torch.set_num_threads(1)  # the cores are pytest-xdist's
 
 
@@ -51,9 +50,7 @@ def weight(seed: int, *shape: int) -> np.ndarray:
 
 # what is not a radial kernel needs parameters of its own; kernels come from the list by themselves
 OTHERS = {
-    "additive": Case(
-        "additive", lambda c: rg.Additive(c(weight(1, 5, 3)), c(weight(2, 5, 2)), c(weight(3, 5))), 3, 2
-    ),
+    "additive": Case("additive", lambda c: rg.Additive(c(weight(1, 5, 3)), c(weight(2, 5, 2)), c(weight(3, 5))), 3, 2),
     "aitchison_aitken": Case("aitchison_aitken", lambda c: rg.AitchisonAitken(c(0.3), levels=4), 1, 1, positions),
     "bilinear": Case("bilinear", lambda c: rg.Bilinear(c(weight(4, 3, 2))), 3, 2),
     "constant": Case("constant", lambda c: rg.Constant(), 3, 2),

@@ -31,6 +31,7 @@ def cut_in_two(problem):
         if i < j:
             yield queries, [slice(a, b) for a, b in ((start, half), (half, stop)) if a < b]
 
+
 double = lambda x: np.asarray(x, dtype=float)  # noqa: E731
 
 
@@ -110,12 +111,6 @@ def test_numpy_backward_against_finite_differences(case, engine, mask):
         numeric = difference(lambda x, name=name: loss(score=with_leaf(score, name, x)), given)
         np.testing.assert_allclose(grads.score[name], numeric, atol=3e-8, err_msg=name)
 
-
-def leading(shape, *axes):
-    return (*axes, *shape)
-
-
-def test_numpy_backward_sums_over_what_was_broadcast():
     rng = np.random.default_rng(22)
     query, key, value = rng.normal(size=(2, 3, Q, 2)), rng.normal(size=(3, K, 2)), rng.normal(size=(2, 1, K, V))
     bias, cotangent = rng.normal(size=(3, 1, K)), rng.normal(size=(2, 3, Q, V))
@@ -123,9 +118,7 @@ def test_numpy_backward_sums_over_what_was_broadcast():
     _, grads = rg.attention_pool_gradients(cotangent, query, key, value, score, bias=bias)
     t = {n: torch.tensor(x, requires_grad=True) for n, x in (("q", query), ("k", key), ("v", value), ("b", bias))}
     h, a = (torch.tensor(x, requires_grad=True) for x in (score.bandwidth, score.alpha))
-    out = rg.attention_pool(
-        t["q"], t["k"], t["v"], rg.RationalQuadratic(h, alpha=a), bias=t["b"], engine="reference"
-    )
+    out = rg.attention_pool(t["q"], t["k"], t["v"], rg.RationalQuadratic(h, alpha=a), bias=t["b"], engine="reference")
     expected = torch.autograd.grad(out, [*t.values(), h, a], torch.tensor(cotangent))
     got = [grads.query, grads.key, grads.value, grads.bias, grads.score["bandwidth"], grads.score["alpha"]]
     for mine, theirs in zip(got, expected, strict=True):
@@ -220,9 +213,9 @@ def test_hessian_at_equal_query_and_key(kernel: type[Kernel]):
         return rg.attention_pool(q, x, v, kernel(0.9), engine=engine).sum()
 
     step = 1e-4
-    numeric = sum(
-        sign * float(f(x[1:2] + at, "reference")) for sign, at in ((1, step), (-2, 0.0), (1, -step))
-    ) / step**2
+    numeric = (
+        sum(sign * float(f(x[1:2] + at, "reference")) for sign, at in ((1, step), (-2, 0.0), (1, -step))) / step**2
+    )
     for engine in ("reference", "tiled"):
         second = torch.autograd.functional.hessian(lambda q, engine=engine: f(q, engine), x[1:2].clone())
         # central differences: Matern 3/2 has a third derivative that jumps, hence an error of order step

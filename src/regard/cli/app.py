@@ -61,9 +61,10 @@ def run(arguments: Sequence[str]) -> int:
     except _USAGE_ERROR as error:
         return _refused(_usage_sentence(error))
     except OSError as error:
-        return _refused(f"{error.strerror or error}: {quoted(error.filename)}." if error.filename else f"{error}.")
+        where = f": {quoted(error.filename)}" if error.filename else ""
+        return _refused(f"{error.strerror or error}{where}.")
     except MemoryError:
-        return _refused("there is not enough memory for this data.")
+        return _refused("there is not enough memory.")
 
 
 def _refused(sentence: str) -> int:
@@ -201,9 +202,6 @@ def explain(
     more = len(model.features) - len(shown)
     print(f"row {row}: {at}{f' and {more} features more' if more else ''}")
     print(f"{model.target}_predicted = {found.prediction:.6g}")
-    if not found.neighbours:
-        print(f"no training row is within the reach of the {model.kernel} kernel: the nearest one is predicted")
-        return
     _print_table(
         ["rank", "weight", "share so far", "training row", *shown, model.target],
         [
@@ -242,12 +240,12 @@ def plot(
             raise UserError(f"{quoted(model_file)} has no feature {quoted(name)}; the closest is {near}.")
     with progress("drawing"):
         figure = draw_curves(partial_curves(model.fitted(), features=names), target=model.target)
-        out.write(lambda file: figure.savefig(file, format=kind))
+        out.write(lambda file: figure.savefig(file, format=kind, dpi=150))
 
     if as_json:
         _print_json(output=output, features=names)
     elif output != "-":
-        print(f"wrote {output}; it shows {model.target} by {listed(names, _PANELS)}")
+        print(f"wrote {output}; it shows {quoted(model.target)} by {listed(map(quoted, names), len(names))}")
 
 
 @app.command()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import regard as rg
-from regard.cli.mistakes import UserError, listed, quoted
+from regard.cli.mistakes import UserError, listed, one_sentence, quoted
 from regard.cli.models import Model, as_frame
 from regard.cli.progress import progress
 from regard.cli.tables import FEATURE, TARGET, WEIGHT, Table, check_column, numbers, numeric_columns
@@ -62,18 +62,18 @@ def fit_model(
     X, y = values[:, : len(names)], values[:, len(names)]
     sample_weight = values[:, -1] if weights is not None else None
     if sample_weight is not None:
+        which = f"the weight column {quoted(weights)} of {table.label}"
         negative = (sample_weight < 0).nonzero()[0]
         if negative.size:
-            raise UserError(
-                f"the weight column {quoted(weights)} is negative in row {listed(negative)} (counted from 0)."
-            )
+            rows = f"row{'s' * (negative.size != 1)} {listed(negative)}"
+            raise UserError(f"{which} is negative in {rows} (counted from 0).")
         if not sample_weight.any():
-            raise UserError(f"the weight column {quoted(weights)} is 0 in every row.")
+            raise UserError(f"{which} is 0 in every row.")
     one = bandwidth if isinstance(bandwidth, str) or len(bandwidth) > 1 else bandwidth[0]
     estimator = rg.NadarayaWatsonRegressor(kernel, one, random_state=0)
     with progress(f"fitting {target}"):
         try:
             estimator.fit(as_frame(X, names), y, sample_weight=sample_weight)
         except ValueError as error:
-            raise UserError(f"this model cannot be fitted: {' '.join(str(error).split())}") from None
-    return Model(kernel, estimator.bandwidth_, "nearest", tuple(names), target, X, y, sample_weight)
+            raise UserError(f"this model cannot be fitted: {one_sentence(error)}") from None
+    return Model(kernel, estimator.bandwidth_, tuple(names), target, X, y, sample_weight)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -27,6 +28,15 @@ def shortened(text: str, limit: int = 60) -> str:
     'a long...'
     """
     return text if len(text) <= limit else text[:limit] + "..."
+
+
+def one_sentence(text: object) -> str:
+    """The sentences of the text in one, on one line.
+
+    >>> one_sentence("This is no number.\\nUse one.")
+    'This is no number; use one.'
+    """
+    return re.sub(r"\. ([A-Z])", lambda start: f"; {start[1].lower()}", " ".join(str(text).split()))
 
 
 def listed(items: Iterable[object], limit: int = 5, last: str = "and") -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,6 @@ from regard.scores import kernels
 FORMAT = "regard-model"
 VERSION = 1  # grows when an older regard could no longer read what a newer one writes
 ESTIMATORS = ("NadarayaWatsonRegressor",)
-OUTSIDE = ("nearest", "nan", "mean", "error")
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -34,7 +32,6 @@ class Model:
     ----------
     kernel : the name of the kernel
     bandwidth : array (features,), in the units of the features
-    outside : what a row without any key gets, as in the estimator
     features, target : names of columns
     X, y : training data, arrays (rows, features) and (rows,), in the order of the data file
     sample_weight : array (rows,), or None
@@ -42,7 +39,6 @@ class Model:
 
     kernel: str
     bandwidth: Floats
-    outside: str
     features: tuple[str, ...]
     target: str
     X: Floats
@@ -52,7 +48,7 @@ class Model:
 
     def fitted(self) -> rg.NadarayaWatsonRegressor:
         """The estimator, fitted to the training data with the bandwidth that was found; nothing is searched again."""
-        estimator = rg.NadarayaWatsonRegressor(self.kernel, self.bandwidth.tolist(), outside=self.outside)
+        estimator = rg.NadarayaWatsonRegressor(self.kernel, self.bandwidth.tolist())
         return estimator.fit(as_frame(self.X, self.features), self.y, sample_weight=self.sample_weight)
 
     def to_bytes(self) -> bytes:
@@ -60,17 +56,17 @@ class Model:
         tensors = {"X": self.X, "y": self.y, "bandwidth": self.bandwidth}
         if self.sample_weight is not None:
             tensors["sample_weight"] = self.sample_weight
-        described = {
+        described = {  # in one text: the order of several would be another one in each file
+            "version": VERSION,
+            "regard": rg.__version__,
             "estimator": self.estimator,
             "kernel": self.kernel,
-            "parameters": {"outside": self.outside},
             "features": self.features,
             "target": self.target,
             "dtype": "float64",
         }
-        metadata = {"format": FORMAT, "version": str(VERSION), "regard": rg.__version__, "model": json.dumps(described)}
         whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}  # save() ignores strides
-        return bytes(save(whole, metadata=metadata))
+        return bytes(save(whole, metadata={FORMAT: json.dumps(described)}))
 
 
 def as_frame(X: Floats, names: Sequence[str]) -> pl.DataFrame:
@@ -83,14 +79,12 @@ def read_model(name: str) -> Model:
     path = input_file(name)
     try:
         with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            _check_format(name, metadata)
+            described = _described(name, file.metadata() or {})
             kinds = {key: file.get_slice(key).get_dtype() for key in file.keys()}  # noqa: SIM118  not a mapping
             tensors = {key: file.get_tensor(key) for key, kind in kinds.items() if kind == "F64"}
-    except SafetensorError as error:
-        raise UserError(f"{quoted(name)} is not a model that regard can read: {shortened(str(error))}.") from None
-    try:
-        return _checked(json.loads(metadata["model"]), tensors)
+        return _checked(described, tensors)
+    except SafetensorError:
+        raise UserError(f'{quoted(name)} is no model, or only a part of one: make one with "regard fit".') from None
     except (_DamagedError, KeyError, ValueError, RecursionError) as error:
         why = error if isinstance(error, _DamagedError) else "its description is not complete"
         raise UserError(f"{quoted(name)} is a damaged model: {why}.") from None
@@ -100,21 +94,26 @@ class _DamagedError(Exception):
     """What is wrong with the contents of a model file."""
 
 
-def _check_format(name: str, metadata: dict[str, str]) -> None:
-    if metadata.get("format") != FORMAT:
+def _described(name: str, metadata: dict[str, str]) -> dict[str, Any]:
+    """The description in the metadata, of a version that is known here."""
+    if FORMAT not in metadata:
         raise UserError(f'{quoted(name)} is a safetensors file, but not a model of regard: make one with "regard fit".')
-    version = metadata.get("version", "")
-    if re.fullmatch("[1-9][0-9]{0,8}", version) is None:
-        raise UserError(f"{quoted(name)} is a damaged model: its format version is {quoted(shortened(version))}.")
-    if int(version) > VERSION:
-        writer = shortened(metadata.get("regard", "a newer one"), 20)
+    described = json.loads(metadata[FORMAT])
+    if not isinstance(described, dict):
+        raise _DamagedError("its description is not complete")
+    version = described["version"]
+    if type(version) is not int or version < 1:
+        raise _DamagedError("its format version is not a number from 1 up")
+    if version > VERSION:
+        writer = shortened(str(described.get("regard", "unknown")), 20)
         raise UserError(
             f"{quoted(name)} has format {FORMAT} version {version}, written by regard {writer}, "
             f"and regard {rg.__version__} reads up to version {VERSION}: upgrade regard."
         )
+    return described
 
 
-def _checked(described: Any, tensors: dict[str, Floats]) -> Model:
+def _checked(described: dict[str, Any], tensors: dict[str, Floats]) -> Model:
     """The model, after every part of it was looked at."""
 
     def text(value: Any, what: str, known: list[str] | tuple[str, ...] | None = None) -> str:
@@ -131,8 +130,6 @@ def _checked(described: Any, tensors: dict[str, Floats]) -> Model:
             raise _DamagedError(f"its tensor {quoted(key)} has values that are not finite")
         return tensors[key]
 
-    if not isinstance(described, dict) or not isinstance(described["parameters"], dict):
-        raise _DamagedError("its description is not complete")
     features = described["features"]
     if not isinstance(features, list) or not features:
         raise _DamagedError("its features are not a list of names")
@@ -146,7 +143,6 @@ def _checked(described: Any, tensors: dict[str, Floats]) -> Model:
     model = Model(
         kernel=text(described["kernel"], "kernel", kernels()),
         bandwidth=tensor("bandwidth", (len(names),)),
-        outside=text(described["parameters"]["outside"], "outside", OUTSIDE),
         features=names,
         target=text(described["target"], "target"),
         X=tensor("X", (rows, len(names))),

@@ -22,6 +22,12 @@ from regard.cli.files import TEXT_FORMATS, TableFormat, input_file, table_format
 from regard.cli.mistakes import UserError, closest, listed, quoted, shortened
 
 _SEPARATOR = {TableFormat.csv: ",", TableFormat.tsv: "\t"}
+_SPOKEN = {
+    TableFormat.csv: "CSV",
+    TableFormat.tsv: "TSV",
+    TableFormat.parquet: "Parquet",
+    TableFormat.arrow: "Arrow",
+}
 _MISSING = ["", "na", "n/a", "nan", "null", "none"]  # how people write that there is no value, in lower case
 _TRUTH = ["true", "false"]
 
@@ -69,7 +75,7 @@ def _read_binary(file: IO[bytes], kind: TableFormat, label: str) -> pl.DataFrame
         file.seek(0)
         return pl.read_ipc(file) if is_file else pl.read_ipc_stream(file)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise UserError(f"{label} is not a {kind.title()} file that can be read: {_first_line(error)}.") from None
+        raise UserError(f"{label} cannot be read as {_SPOKEN[kind]}: {_first_line(error)}.") from None
 
 
 def _first_line(error: Exception) -> str:
@@ -139,7 +145,7 @@ def write_table(table: Table, kind: TableFormat, file: IO[bytes], *, stream: boo
             write = frame.write_ipc_stream if stream else frame.write_ipc
             write(file, compat_level=pl.CompatLevel.oldest())
     except pl.exceptions.PolarsError as error:
-        raise UserError(f"{table.label} cannot be written as {kind.upper()}: {_first_line(error)}.") from None
+        raise UserError(f"{table.label} cannot be written as {_SPOKEN[kind]}: {_first_line(error)}.") from None
 
 
 def _typed(frame: pl.DataFrame) -> pl.DataFrame:

@@ -41,7 +41,7 @@ def heatmap(
     >>> [label.get_text() for label in axes.get_xticklabels()]
     ['left', 'right']
     """
-    matrix = np.asarray(weights.detach().cpu() if hasattr(weights, "detach") else weights, dtype=float)
+    matrix = np.asarray(weights.detach().cpu().double() if hasattr(weights, "detach") else weights, dtype=float)
     if matrix.ndim != 2 or 0 in matrix.shape:
         head = f"; take one head, weights[{', '.join('0' * (matrix.ndim - 2))}]" if matrix.ndim > 2 else ""
         raise ValueError(f"`weights` must be a matrix (Q, K) with entries; got shape {matrix.shape}{head}.")

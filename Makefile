@@ -1,0 +1,68 @@
+# `make demo` and `make test` need Python 3.11 or newer and make, nothing else: each makes its own virtual
+# environment and installs what it needs. They are installed anew only when pyproject.toml or constraints.txt change.
+
+# PYTHON makes the environments, JOBS processes run the tests, ARGS go to pytest: make pytest ARGS="-k gaussian"
+PYTHON ?= python3
+JOBS ?= 2
+ARGS ?=
+
+TESTS := .venv
+DEMO := .venv-demo
+RUN := $(TESTS)/bin/python -m
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test pytest lint format docs pictures import-time clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+
+demo: $(DEMO)/installed ## the story on real data, without torch; it says where its report is
+	$(DEMO)/bin/regard demo
+
+test: lint pytest ## all that must hold: lint, types, import order, tests, doctests, documents
+
+# one thread per worker: the workers have the cores
+pytest: $(TESTS)/installed ## the tests and doctests alone
+	OMP_NUM_THREADS=1 $(RUN) pytest -n $(JOBS) $(ARGS)
+
+lint: $(TESTS)/installed ## lint, format, types and import order
+	$(RUN) ruff check
+	$(RUN) ruff format --check
+	$(RUN) mypy
+	$(TESTS)/bin/lint-imports --no-cache
+
+format: $(TESTS)/installed ## mend what ruff can mend, and format
+	$(RUN) ruff check --fix
+	$(RUN) ruff format
+
+docs: $(TESTS)/installed ## docs/build/api.md: every public name with its docstring
+	$(TESTS)/bin/python tools/make_api.py docs/build/api.md
+
+pictures: $(TESTS)/installed ## draw the pictures of the documents again
+	$(TESTS)/bin/python tools/make_pictures.py docs/images
+
+import-time: $(TESTS)/installed ## how long `import regard` takes in a fresh process
+	$(TESTS)/bin/python tools/import_time.py
+
+clean: ## remove the environments and all that was built
+	rm -rf $(TESTS) $(DEMO) docs/build build dist regard-demo
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find src tests tools examples -name __pycache__ -prune -exec rm -rf {} +
+
+$(TESTS)/installed: pyproject.toml constraints.txt
+	$(call install,--editable ".[all]" --group test --group lint)
+
+$(DEMO)/installed: pyproject.toml constraints.txt
+	$(call install,--editable ".[cli]")
+
+# makes the environment that the target stands in and installs $(1); the target is its time stamp
+define install
+	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo 'This needs Python 3.11 or newer with its module venv; name one: make PYTHON=/path/to/python3.12' >&2; exit 1; }
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(@D)/bin/python -m pip install --quiet --constraint constraints.txt $(1)
+	@touch $@
+endef

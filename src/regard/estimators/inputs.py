@@ -1,0 +1,72 @@
+"""What all estimators ask of their input and say of their output, by scikit-learn's own checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from regard.estimators.memory import Floats, Integers
+
+
+def checked(estimator: Any, X: Any, **options: Any) -> Any:
+    """``validate_data`` in float32 or float64; a column of a frame that is at fault is named."""
+    try:
+        return validate_data(estimator, X, dtype=(np.float64, np.float32), **options)
+    except ValueError as error:
+        column = _at_fault(X)
+        if column is None:
+            raise
+        raise ValueError(f"column {column!r}: {error}") from error
+
+
+def _at_fault(X: Any) -> Any:
+    """The first column of a frame that does not hold finite numbers; None if there is none, or no frame."""
+    for column in getattr(X, "columns", ()):
+        if not isinstance(column, str | int):
+            return None
+        try:
+            values = np.asarray(X[column], dtype=np.float64)
+        except (TypeError, ValueError):
+            return column
+        if not np.isfinite(values).all():
+            return column
+    return None
+
+
+def counts(sample_weight: Any, X: Floats) -> Floats:
+    """(n,) float64: how often each row is there; 1 unless given."""
+    found = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if not found.any():
+        raise ValueError("`sample_weight` must be positive for at least one row; got 0 for all of them.")
+    return np.asarray(found)
+
+
+def coded(y: Any) -> tuple[Any, Integers]:
+    """The classes of the labels, sorted, and for each label the position of its class."""
+    check_classification_targets(y)
+    classes, code = np.unique(y, return_inverse=True)
+    return classes, code.ravel()
+
+
+def class_factors(class_weight: Any, classes: Any, code: Integers, count: Floats) -> Floats:
+    """(n,): what each row weighs for its class. "balanced" counts rows by their weights."""
+    total = np.bincount(code, weights=count, minlength=len(classes))
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        each = count.sum() / np.count_nonzero(total)
+        return np.asarray((each / np.where(total > 0, total, 1.0))[code])
+    return np.asarray(compute_class_weight(class_weight, classes=classes, y=classes[code])[code], dtype=np.float64)
+
+
+def predicted_class(probabilities: Floats, classes: Any) -> Any:
+    """(n,): the class of the largest probability."""
+    lost = np.flatnonzero(np.isnan(probabilities).any(axis=1))
+    if lost.size:
+        raise ValueError(
+            f"{lost.size} of {len(probabilities)} rows have no class (the first is row {lost[0]}): no training row is "
+            'within the support of the kernel, and outside="nan". Use predict_proba, or set `outside` to "nearest".'
+        )
+    return classes[probabilities.argmax(axis=1)]

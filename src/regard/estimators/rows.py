@@ -1,0 +1,55 @@
+"""Training rows in the form in which something is searched or learned from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from regard.estimators.memory import Floats, Memory
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Training rows.
+
+    ``X (n, D)``, ``value (n, V)`` what is pooled and predicted, ``count (n,)`` how often a row is there,
+    ``factor (n,)`` what it weighs besides.
+    """
+
+    X: Floats
+    value: Floats
+    count: Floats
+    factor: Floats
+
+    def merged(self) -> Rows:
+        """The distinct rows that count, sorted, in float64: any order, and counts or copies, give the same numbers."""
+        live = np.flatnonzero(self.count)
+        both = np.concatenate([self.X, self.value], axis=1, dtype=np.float64)[live]
+        rows, first, back = np.unique(both, axis=0, return_index=True, return_inverse=True)
+        count = np.bincount(back.ravel(), weights=self.count[live]).astype(np.float64)
+        d = self.X.shape[1]
+        return Rows(rows[:, :d], rows[:, d:], count, self.factor[live][first])
+
+    @property
+    def weight(self) -> Floats:
+        """(n,) of the rows in pooling and in errors."""
+        return self.count * self.factor
+
+    def standardised(self) -> Rows:
+        """The same, with values of mean 0 and variance 1 each; constant ones are 0."""
+        centred = self.value - self.value[:1]
+        centred = centred - self.count @ centred / self.count.sum()
+        spread = np.sqrt(self.count @ centred**2 / self.count.sum())
+        return replace(self, value=centred / np.where(spread > 0, spread, 1.0))
+
+    def some(self, n: int, random: np.random.RandomState) -> Rows:
+        """At most n of the rows."""
+        if len(self.X) <= n:
+            return self
+        at = np.sort(random.choice(len(self.X), n, replace=False))
+        return Rows(self.X[at], self.value[at], self.count[at], self.factor[at])
+
+    def leaving_one_out(self, outside: str, engine: str) -> Memory:
+        """These rows as keys and values, of which query i does not see one count of row i."""
+        return Memory(self.X, self.value, self.weight, outside, engine).without_own(self.count)
