@@ -895,6 +895,14 @@ MISTAKES = {
         "`value` must be (..., 5, V), one row for each of the 5 weights; got (2, 7, 3). "
         "A dense layer has one length only; attention takes any.",
     ),
+    "length without a query": (
+        lambda: AveragePooling()(Y, rg.ValidLength(12)),
+        "`lengths` of ValidLength must lie between 0 and 11 keys; got 12.",
+    ),
+    "padding without a query": (
+        lambda: MaxPooling()(Y, rg.KeyPadding(KEEP[0, :7])),
+        "`keep` of KeyPadding must end in 11, one per key; got shape (7,).",
+    ),
     "hidden": (
         lambda: AdditiveAttention(3, 5, 2.5),
         "`hidden_dim` of AdditiveAttention must be a whole number of at least 1; got 2.5.",

@@ -1,4 +1,4 @@
-"""The front door: shapes, dtypes, arrays given as mask and bias, dropout, engines by name, the pooling without query."""
+"""The front door: shapes, dtypes, arrays as mask and bias, dropout, engines by name, pooling without a query."""
 
 from __future__ import annotations
 
@@ -183,12 +183,14 @@ def test_strides_change_nothing(library, engine, small_tiles):
         twisted[0] = np.ascontiguousarray(query[:, ::-1])[:, ::-1]  # negative strides are NumPy's alone
     else:
         twisted = [torch.as_tensor(twisted[0]), torch.as_tensor(wide)[:, ::2, ::2], torch.as_tensor(twisted[2])]
-    np.testing.assert_array_equal(rg.attention_pool(*twisted, GAUSSIAN, engine=engine), plain)
+    # a matrix product may sum in another order where the strides are others
+    np.testing.assert_allclose(rg.attention_pool(*twisted, GAUSSIAN, engine=engine), plain, atol=1e-15)
     shared = query[:1]  # one query for all batch entries, as an expanded axis
     expanded = library(shared).expand(3, Q, D) if library is not np.asarray else np.broadcast_to(shared, (3, Q, D))
-    np.testing.assert_array_equal(
+    np.testing.assert_allclose(
         rg.attention_pool(expanded, *map(library, (key, value)), GAUSSIAN, engine=engine),
-        rg.attention_pool(*map(library, (np.array(expanded), key, value)), GAUSSIAN, engine=engine),
+        rg.attention_pool(*map(library, (np.repeat(shared, 3, axis=0), key, value)), GAUSSIAN, engine=engine),
+        atol=1e-15,
     )
 
 
@@ -545,7 +547,8 @@ def test_the_reference_runs_on_any_array_library(case, mask):
     elif mask == "padding":
         ours = rg.KeyPadding(np.asarray(theirs.keep))
     bias = np.where(np.arange(Q)[:, None] == 3, -np.inf, 0.25)
-    score, expected = case.make(strict.asarray), case.make(np.asarray)
+    # this library's arrays raise when they are multiplied with a score, instead of leaving it to the score
+    score, expected = case.make(np.asarray if case.name == "scaled" else strict.asarray), case.make(np.asarray)
     a = {"mask": theirs, "bias": strict.asarray(bias)}
     b = {"mask": ours, "bias": bias, "engine": "reference"}
     pairs = [
@@ -657,7 +660,7 @@ def test_parts_drop_what_the_whole_drops(engine, small_tiles):
                 dropout=0.5,
                 seed=6,
                 engine=engine,
-            )  # fmt: skip
+            )
             for a, b in ((0, 3), (3, 4), (4, K))
         ]
         np.testing.assert_allclose(parts[1].merge(parts[2]).merge(parts[0]).finish(), whole[:, i:j], atol=1e-14)

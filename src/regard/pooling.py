@@ -583,7 +583,7 @@ def _cast(x: Array, dtype: Any) -> Array:
 
 def _present(xp: Namespace, flags: Array) -> Array | None:
     """Flags, or None where none is set (a tensor that is being traced cannot be asked, and stays)."""
-    if is_torch(flags) and concrete(flags[..., :0]) is None:
+    if is_torch(flags) and concrete(flags[..., :0] if flags.ndim else flags) is None:
         return flags
     return flags if bool(xp.any(flags)) else None
 

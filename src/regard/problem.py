@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -216,18 +216,21 @@ def dropout(problem: Problem, queries: slice, keys: slice) -> Array:
     """What multiplies each weight of a tile: 0, or 1 / (1 - dropout).
 
     A hash of (seed, batch index, query position, key position), so the same for every engine, tile and thread, and
-    again in the backward. The mixing function is a 32-bit permutation (C. Wellons, hash-prospector, 16-15-15).
+    again in the backward: ``mix(start + step * key)``, where start and step are two hashes of the row, so that no row
+    repeats another. The mixing function is a 32-bit permutation (C. Wellons, hash-prospector, 16-15-15).
     """
     layout, mask = problem.layout, 0xFFFFFFFF
 
-    def mix(x: Array) -> Array:
+    def mix(x: Any) -> Any:
         x = ((x ^ (x >> 16)) * 0x21F0AAAD) & mask
         x = ((x ^ (x >> 15)) * 0xD35A2D97) & mask
         return x ^ (x >> 15)
 
     entries = layout.integers(np.arange(size(layout.leading)).reshape(*layout.leading, 1, 1))
-    h = mix((entries + (problem.seed & mask)) & mask)
-    h = mix((h ^ layout.query_positions(queries)) + ((problem.seed >> 32) & mask) & mask)
-    h = mix((h * 0x9E3779B1 + layout.key_positions(keys)) & mask)
+    rows, first = layout.query_positions(queries), mix(mix(problem.seed & mask) ^ ((problem.seed >> 32) & mask))
+    second = mix(first ^ 1)
+    start = mix((mix((entries + first) & mask) + rows) & mask)
+    step = mix((mix((rows + second) & mask) + entries) & mask) | 1
+    h = mix((start + step * layout.key_positions(keys)) & mask)
     keep = like(problem.xp, h >= int(problem.dropout * 2**32), problem.value)
     return keep / (1 - problem.dropout) if problem.dropout < 1 else keep

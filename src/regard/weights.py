@@ -32,9 +32,10 @@ def weighted_sum(weights: Array, value: Array) -> Array:
     One long sum of products rounds more than the sum of its parts. A pooled value that is off by a few roundings
     turns into a gradient of query and key that is off by as many, for all keys in the same direction.
     """
-    total = weights[..., :64] @ value[..., :64, :]
-    for j in range(64, value.shape[-2], 64):
-        total = total + weights[..., j : j + 64] @ value[..., j : j + 64, :]
+    total, keys = weights[..., :0] @ value[..., :0, :], value.shape[-2]
+    for j in range(0, keys, 64):
+        part = slice(j, min(j + 64, keys))
+        total = total + weights[..., part] @ value[..., part, :]
     return total
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 import regard as rg
 from regard.cli.mistakes import UserError, listed, one_sentence, quoted
 from regard.cli.models import Model, as_frame
@@ -76,4 +78,5 @@ def fit_model(
             estimator.fit(as_frame(X, names), y, sample_weight=sample_weight)
         except ValueError as error:
             raise UserError(f"this model cannot be fitted: {one_sentence(error)}") from None
-    return Model(kernel, estimator.bandwidth_, tuple(names), target, X, y, sample_weight)
+    found = np.asarray(estimator.bandwidth_, dtype=np.float64)
+    return Model(kernel, found, tuple(names), target, X, y, sample_weight)

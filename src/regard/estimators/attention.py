@@ -115,6 +115,7 @@ def learn(estimator: Any, rows: Rows, standard: Standard, loss: Loss) -> Score:
     random = check_random_state(estimator.random_state)
     first = learned.start(random, z.shape[1], estimator.hidden_dim, len(z))
     memory = Rows(z, rows.value, rows.count, rows.factor).leaving_one_out("nearest", estimator.engine)
+    penalty = estimator.alpha / float(rows.weight.sum())
     latest = 0.0
     curve: list[float] = []
 
@@ -130,8 +131,8 @@ def learn(estimator: Any, rows: Rows, standard: Standard, loss: Loss) -> Score:
         nonlocal latest
         w = weights(t)
         value, grads = memory.gradients(learned.score(w), z, loss)
-        latest = value + estimator.alpha / 2 * float(t @ t)
-        return latest, flat(learned.pull_back(w, grads)) + estimator.alpha * t
+        latest = value + penalty / 2 * float(t @ t)
+        return latest, flat(learned.pull_back(w, grads)) + penalty * t
 
     start = flat(first)
     if len(z) < 2:  # a lone row predicts every other one, whatever the weights
@@ -146,7 +147,7 @@ def learn(estimator: Any, rows: Rows, standard: Standard, loss: Loss) -> Score:
             f"stopped after max_iter={estimator.max_iter} steps, before the loss fell by less than tol in one step: "
             "raise `max_iter`, or `tol`.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     estimator.n_iter_, estimator.loss_curve_, estimator.loss_ = int(found.nit), curve, float(found.fun)
     return learned.score(weights(found.x))
@@ -181,9 +182,10 @@ class AttentionRegressor(PooledRegressor):
     Query and key of the first three carry a 1 as their last feature, so that their projections have a bias. The weights
     minimise, by L-BFGS over all rows at once, the leave-one-out error of the training rows plus a penalty,
 
-        mean_i |y_i - f_{-i}(x_i)|^2 / variance(y) + alpha / 2 |weights|^2
+        mean_i |y_i - f_{-i}(x_i)|^2 / variance(y) + alpha / (2 n) |weights|^2
 
-    where no row sees itself: it would only learn to copy.
+    where no row sees itself: it would only learn to copy. Many weights can fit the leave-one-out errors of few rows, so
+    that these are then too small to be believed: judge by rows that were not in the fit, and choose alpha by them.
 
     Parameters
     ----------
@@ -191,8 +193,8 @@ class AttentionRegressor(PooledRegressor):
         (Not called ``score``, which is the method of every scikit-learn estimator that rates its predictions.)
     hidden_dim : int >= 1, default 16
         Rows of the projections; "bilinear" has none, and "gaussian" no more than there are features.
-    alpha : float >= 0, default 1e-4
-        Of the penalty.
+    alpha : float >= 0, default 1
+        Of the penalty; n is the sum of the weights of the rows.
     max_iter : int >= 1, default 200
         Steps of L-BFGS.
     tol : float >= 0, default 1e-5
@@ -239,7 +241,7 @@ class AttentionRegressor(PooledRegressor):
         score_function: str = "additive",
         *,
         hidden_dim: int = 16,
-        alpha: float = 1e-4,
+        alpha: float = 1.0,
         max_iter: int = 200,
         tol: float = 1e-5,
         engine: str = "auto",
@@ -261,7 +263,8 @@ class AttentionRegressor(PooledRegressor):
         check_parameters(self)
         given = self._given(X, y, sample_weight)
         rows = given.merged().standardised()
-        return _fitted(self, given, rows, squared_error(rows))
+        _learn(self, given, rows, squared_error(rows))
+        return self
 
 
 class AttentionClassifier(PooledClassifier):
@@ -271,7 +274,7 @@ class AttentionClassifier(PooledClassifier):
 
     The scores are those of ``AttentionRegressor``; the weights minimise the leave-one-out log loss plus a penalty,
 
-        mean_i -log P_{-i}(y_i | x_i) + alpha / 2 |weights|^2
+        mean_i -log P_{-i}(y_i | x_i) + alpha / (2 n) |weights|^2
 
     Parameters
     ----------
@@ -311,7 +314,7 @@ class AttentionClassifier(PooledClassifier):
         score_function: str = "additive",
         *,
         hidden_dim: int = 16,
-        alpha: float = 1e-4,
+        alpha: float = 1.0,
         max_iter: int = 200,
         tol: float = 1e-5,
         class_weight: Any = None,
@@ -335,11 +338,12 @@ class AttentionClassifier(PooledClassifier):
         check_parameters(self)
         given = self._given(X, y, sample_weight)
         rows = given.merged()
-        return _fitted(self, given, rows, log_loss(rows))
+        _learn(self, given, rows, log_loss(rows))
+        return self
 
 
-def _fitted(estimator: Any, given: Rows, rows: Rows, loss: Loss) -> Any:
-    """The estimator with what was learned from the merged rows, and the rows as they were given."""
+def _learn(estimator: Any, given: Rows, rows: Rows, loss: Loss) -> None:
+    """Learn from the merged rows; remember the rows as they were given."""
     standard = Standard.of(rows, constant=SCORES[estimator.score_function].affine)
     estimator.mean_, estimator.scale_ = standard.mean, standard.scale
-    return estimator._remember(given, learn(estimator, rows, standard, loss), standard=standard)
+    estimator._remember(given, learn(estimator, rows, standard, loss), standard=standard)

@@ -22,12 +22,12 @@ def as_score(kernel: Any, features: int, names: Sequence[str] | None = None) -> 
         return kernel
     if isinstance(kernel, str):
         if kernel not in kernels():
-            raise ValueError(f"unknown `kernel` {kernel!r}; the known ones are {', '.join(kernels())}, or give a score.")
+            raise ValueError(
+                f"unknown `kernel` {kernel!r}; the known ones are {', '.join(kernels())}. Or give a score."
+            )
         return named(kernel)
     if isinstance(kernel, Mapping) and kernel:
-        parts = [
-            as_score(one, 1).on([_position(column, features, names)]) for column, one in kernel.items()
-        ]
+        parts = [as_score(one, 1).on([_position(column, features, names)]) for column, one in kernel.items()]
         return parts[0] if len(parts) == 1 else Sum(tuple(parts))
     raise TypeError(
         "`kernel` must be the name of a kernel, a score such as regard.Gaussian(1.0), or a dictionary from columns to "
@@ -116,7 +116,7 @@ def rule_of_thumb(rule: str, score: Score, X: Floats, count: Floats) -> Floats:
 
     References
     ----------
-    Scott (1992), Multivariate Density Estimation, eq. 6.42; Silverman (1986), Density Estimation, eq. 4.14 and table 4.1.
+    Scott (1992), Multivariate Density Estimation, eq. 6.42; Silverman (1986), Density Estimation, eq. 4.14, table 4.1.
     """
     features = X.shape[1]
     lengths = np.isinf(upper_ends(score, features))

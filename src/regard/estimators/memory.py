@@ -44,7 +44,7 @@ class Memory:
     leaves_out: bool = False
 
     def without_own(self, count: Floats) -> Memory:
-        """The same rows for leave-one-out, of each row one count: its own key keeps ``max(count - 1, 0)`` of its counts.
+        """The same rows for leave-one-out of one count each: a row's own key keeps ``max(count - 1, 0)`` of its counts.
 
         A row that counts more than once becomes two keys, and the query that is left out masks the first of them alone.
         """
@@ -136,7 +136,7 @@ class Memory:
 def nearest(score: Score, query: Floats, key: Floats, live: Any) -> Any:
     """(Q, K): True for the live keys that are nearest to the query by the score's own distance; ties to rounding.
 
-        distance^2 = sum over terms of |(q - k) / h|^2, or of -2 s for a term that is not made of a squared distance
+    distance^2 = sum over terms of |(q - k) / h|^2, or of -2 s for a term that is not made of a squared distance
     """
     q, k = query.astype(np.float64), key.astype(np.float64)
     eps = float(np.finfo(query.dtype).eps)

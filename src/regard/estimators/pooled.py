@@ -42,9 +42,7 @@ class Standard:
 class _Pooled(BaseEstimator):  # type: ignore[misc]
     engine: str
 
-    def _remember(
-        self, given: Rows, score: Score, outside: str = "nearest", standard: Standard | None = None
-    ) -> Self:
+    def _remember(self, given: Rows, score: Score, outside: str = "nearest", standard: Standard | None = None) -> Self:
         """Keep the rows as they were given: from now on they answer."""
         X = given.X
         self.score_ = score
@@ -61,7 +59,8 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         return X if self._standard is None else self._standard(X)
 
     def _pool(self, X: Any) -> Floats:
-        return self._memory.pool(self.score_, self._queries(X))
+        queries = self._queries(X)  # checks that there is a fit
+        return self._memory.pool(self.score_, queries)
 
     def _pool_others(self) -> Floats:
         check_is_fitted(self)
@@ -81,7 +80,8 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         indices : of the same shape, positions in the X that was given to ``fit``; -1, with weight 0, where fewer rows
             have a weight
         """
-        return self._memory.top(self.score_, self._queries(X), n)
+        queries = self._queries(X)
+        return self._memory.top(self.score_, queries, n)
 
 
 class PooledRegressor(RegressorMixin, MultiOutputMixin, _Pooled):  # type: ignore[misc]

@@ -167,9 +167,7 @@ def _ground(criterion: Criterion, low: float, high: float, smooth: bool) -> Floa
     return min((np.array([t]) for t in (low, inside, high)), key=criterion)
 
 
-def _field(
-    wide: Criterion, whole: Criterion, start: Floats, smooth: bool, random: np.random.RandomState
-) -> Floats:
+def _field(wide: Criterion, whole: Criterion, start: Floats, smooth: bool, random: np.random.RandomState) -> Floats:
     """Several variables: descents from several starts, then from wherever a look along one variable finds less."""
     low, high = wide.variables.low, wide.variables.high
     shift = np.arange(start.size) < wide.variables.logarithms
