@@ -271,6 +271,22 @@ def test_a_live_nan_leaves_the_gradients_of_other_queries_alone(case, where):
         np.testing.assert_allclose(mine, theirs, atol=2e-14)
 
 
+def test_gradients_of_distances_beyond_the_range_of_float64(engine):
+    """Inverse powers have the gradients of their limit, which a bandwidth of 1e-100 has reached as well."""
+    query, key, value = np.random.default_rng(28).normal(size=(3, 5, 2))
+    cotangent = np.random.default_rng(29).normal(size=(5, 2))
+    limit, beyond = (
+        rg.attention_pool_gradients(cotangent, query, key, value, rg.Cauchy(h), engine=engine)[1]
+        for h in (1e-100, 1e-250)
+    )
+    for mine, theirs in zip(beyond[:3], limit[:3], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+    t = [torch.tensor(x, requires_grad=True) for x in (query, key, value)]
+    out = rg.attention_pool(*t, rg.Cauchy(1e-250), engine=engine)
+    for mine, theirs in zip(torch.autograd.grad(out, t, torch.tensor(cotangent)), limit[:3], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+
+
 def test_an_empty_row_has_no_gradient(case, engine):
     tensors, score = torch_inputs(case)
     live = [t for t in tensors if t.requires_grad]

@@ -278,6 +278,19 @@ def test_each_kernel_states_its_tail():
             assert score.tail in ("gaussian", "exponential", "power", "compact"), name
 
 
+def test_distances_beyond_the_range_of_float64_in_many_tiles(engine, front, to_numpy):
+    c = front("float64")
+    rng = np.random.default_rng(12)
+    query, key, value = rng.normal(size=(41, 2)), rng.normal(size=(53, 2)), rng.normal(size=(53, 1))
+    nearest = value[((query[:, None] - key) ** 2).sum(-1).argmin(1)]
+    out = rg.attention_pool(c(query), c(key), c(value), rg.Gaussian(1e-250), engine=engine)
+    np.testing.assert_array_equal(to_numpy(out), nearest)
+    narrow, wide = (
+        rg.attention_pool(c(query), c(key), c(value), rg.Cauchy(h), engine=engine) for h in (1e-250, 1e-100)
+    )
+    np.testing.assert_allclose(to_numpy(narrow), to_numpy(wide), atol=ATOL["float64"])
+
+
 def test_overflow_is_not_absence(engine, front, to_numpy):
     c = front("float32")
     # scores of 1e60 in float32: the exact answer is the larger one

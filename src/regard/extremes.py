@@ -7,19 +7,16 @@ of their query: so far out every tail is at its limit, and a common factor of al
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from regard.arrays import Array, Namespace, concrete, is_torch, largest
 from regard.problem import Problem, block, query_tiles
-from regard.scores.base import Score, Term
+from regard.scores.base import Score
 from regard.scores.pairings import squared_distance
 
-FAR = 2.0**660  # the squared distance that the nearest key of a rescaled query gets: far out, with room above
-LARGEST = 1e300  # squared distances beyond it are as far as anything can be
+OUT = 2.0**660  # the squared distance that the nearest key of a rescaled query gets: far out, with room above
 
 
 def may_overflow(problem: Problem) -> bool:
@@ -54,11 +51,12 @@ def rescaled(problem: Problem, score: Score, query: Array, key: Array, origin: A
     with np.errstate(divide="ignore"):
         overflows = xp.log2(xp.where(nearest > 0, nearest, 1.0)) + 2 * power > 1000
     safe = xp.where(overflows, nearest, 1.0)
-    root = xp.where(overflows & (nearest > 0), math.sqrt(FAR) / xp.sqrt(safe), 2.0**power)[..., None]
-    return replace(small, terms=tuple(_with_root(t, root) for t in terms)), scale
+    root = xp.where(overflows & (nearest > 0), math.sqrt(OUT) / xp.sqrt(safe), 2.0**power)[..., None]
+    return replace(small, terms=tuple(t._replace(root=root) for t in terms)), scale
 
 
 def _size(xp: Namespace, x: Array) -> float:
+    x = x.detach() if is_torch(x) else x
     return float(xp.max(xp.abs(x))) if math.prod(x.shape) else 0.0
 
 
@@ -80,22 +78,3 @@ def _nearest(problem: Problem) -> Array:
         rows.append(xp.full(shape, xp.inf) if least is None else xp.broadcast_to(least, shape))
     return xp.concat(rows, axis=-1)
 
-
-def _with_root(term: Term, root: Array) -> Term:
-    """The term of squared distances times ``root^2``: one more parameter, which has no gradient."""
-    formula: Callable[..., Array] = term.formula
-    slope: Callable[..., tuple[Array, ...]] = term.slope
-
-    def far(xp: Namespace, u: Array, r: Array) -> Array:
-        v = u * r * r
-        return xp.where(v < LARGEST, v, LARGEST)
-
-    def rescaled_formula(xp: Namespace, u: Array, r: Array, *parameters: Array) -> Array:
-        return formula(xp, far(xp, u, r), *parameters)
-
-    def rescaled_slope(xp: Namespace, u: Array, r: Array, *parameters: Array) -> tuple[Any, ...]:
-        v = far(xp, u, r)
-        to_u, *others = slope(xp, v, *parameters)
-        return xp.where(v < LARGEST, to_u * r * r, 0.0), xp.zeros_like(u), *others
-
-    return term._replace(formula=rescaled_formula, slope=rescaled_slope, parameters=(root, *term.parameters))

@@ -440,10 +440,7 @@ class _Call:
         at = 0
         for t in problem.terms:
             n = len(t.arrays)
-            term = t.with_arrays(grads[at : at + n])
-            if self.scale != 1.0:  # the rescaling's own parameter has no gradient
-                term = term._replace(parameters=term.parameters[1:])
-            terms.append(term)
+            terms.append(t.with_arrays(grads[at : at + n]))
             at += n
         s = self.scale
         inputs = (self.query * s, self.key * s, self.origin * s) if s != 1.0 else (self.query, self.key, self.origin)

@@ -14,7 +14,7 @@ import numpy as np
 
 from regard.arrays import Array, Namespace, like, size, sum_to
 from regard.masks.base import Layout, Mask, cut
-from regard.scores.base import Term, term_score
+from regard.scores.base import FAR, Term, paired, term_score
 from regard.weights import exponentials
 
 BUDGET = 1 << 21  # numbers that a tile may hold at once
@@ -104,6 +104,14 @@ def query_tiles(problem: Problem) -> Iterator[tuple[slice, list[slice]]]:
         yield queries, [slice(j, min(j + wide, stop)) for j in range(start, stop, wide)]
 
 
+def of_tile(problem: Problem, arrays: tuple[Array, ...], queries: slice, keys: slice) -> Problem:
+    """The problem of a tile's arrays; what travels with the queries and has no gradient is cut here."""
+    p = problem.with_arrays(arrays)
+    if all(t.root is None for t in p.terms):
+        return p
+    return replace(p, terms=tuple(t._replace(root=take(t.root, "q", queries, keys)) for t in p.terms))
+
+
 class Tile(NamedTuple):
     """The scores of a tile, -inf where there is no key, and what made them."""
 
@@ -113,22 +121,26 @@ class Tile(NamedTuple):
 
 def score_tile(problem: Problem, arrays: tuple[Array, ...], queries: slice, keys: slice) -> Tile:
     """The scores of a tile with bias and mask; ``arrays`` are those of the tile, in the order of ``Problem.arrays``."""
-    xp, p = problem.xp, problem.with_arrays(arrays)
-    paired = tuple(t.pairing(xp, t.query, t.key) for t in p.terms)
-    s = sum(term_score(xp, t, u) for t, u in zip(p.terms, paired, strict=True))
+    xp, p = problem.xp, of_tile(problem, arrays, queries, keys)
+    numbers = tuple(paired(xp, t) for t in p.terms)
+    s = sum(term_score(xp, t, u) for t, u in zip(p.terms, numbers, strict=True))
     if p.bias is not None:
         s = s + p.bias
     if problem.mask is not None:
         s = xp.where(problem.mask.tile(problem.layout, queries, keys), s, -xp.inf)
-    return Tile(s, paired)
+    return Tile(s, numbers)
 
 
-def scores_backward(problem: Problem, arrays: tuple[Array, ...], tile: Tile, grad: Array) -> list[Array]:
+def scores_backward(
+    problem: Problem, arrays: tuple[Array, ...], queries: slice, keys: slice, tile: Tile, grad: Array
+) -> list[Array]:
     """Gradients to the terms' arrays of a tile, from that of its scores (0 where there is no key)."""
     xp, out = problem.xp, []
-    for t, u in zip(problem.with_arrays(arrays).terms, tile.paired, strict=True):
+    for t, u in zip(of_tile(problem, arrays, queries, keys).terms, tile.paired, strict=True):
         g = grad if t.factor is None else grad * t.factor
         to_u, *to_parameters = t.slope(xp, u, *t.parameters)
+        if t.root is not None:
+            to_u = xp.where(u < FAR, to_u * t.root * t.root, 0.0)
         grads = [*t.pairing.backward(xp, t.query, t.key, g * to_u)]
         grads += [xp.sum(g * slope, axis=-1, keepdims=True) for slope in to_parameters]
         if t.factor is not None:
@@ -159,7 +171,7 @@ def pool_backward(
         keep = dropout(problem, queries, keys)
         to_weight, kept = to_weight * keep, w * keep
     g = w * (to_weight + grad_weight_sum)
-    grads = [*scores_backward(problem, arrays, tile, g), sum_to(xp, kept.mT @ grad_value_sum, tuple(value.shape))]
+    grads = [*scores_backward(problem, arrays, queries, keys, tile, g), sum_to(xp, kept.mT @ grad_value_sum, tuple(value.shape))]
     return grads if problem.bias is None else [*grads, sum_to(xp, g, tuple(arrays[-1].shape))]
 
 
@@ -170,7 +182,7 @@ def exponentials_backward(
     xp, value = problem.xp, problem.with_arrays(arrays).value
     tile = score_tile(problem, arrays, queries, keys)
     g = exponentials(xp, tile.scores, maximum[..., 0]) * grad
-    grads = [*scores_backward(problem, arrays, tile, g), xp.zeros_like(value)]
+    grads = [*scores_backward(problem, arrays, queries, keys, tile, g), xp.zeros_like(value)]
     return grads if problem.bias is None else [*grads, sum_to(xp, g, tuple(arrays[-1].shape))]
 
 

@@ -32,6 +32,7 @@ class Term(NamedTuple):
     key: Array  # (..., K, C')
     parameters: tuple[Array, ...] = ()  # of the formula, each (..., 1 or Q, 1)
     factor: Array | None = None  # multiplies the formula, (..., 1 or Q, 1)
+    root: Array | None = None  # its square multiplies the paired number, (..., Q, 1); without gradient, see extremes
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -114,6 +115,18 @@ def _parts(score: Score) -> tuple[Score, ...]:
     return score.parts if isinstance(score, Sum) else (score,)
 
 
+FAR = 1e300  # rescaled numbers beyond it are as far as anything can be
+
+
+def paired(xp: Namespace, term: Term) -> Array:
+    """The paired numbers of a term, (..., Q, K), rescaled if it says so."""
+    u = term.pairing(xp, term.query, term.key)
+    if term.root is None:
+        return u
+    u = u * term.root * term.root
+    return xp.where(u < FAR, u, FAR)
+
+
 def term_score(xp: Namespace, term: Term, u: Array) -> Array:
     """The score of one term from its paired numbers."""
     s = term.formula(xp, u, *term.parameters)
@@ -125,7 +138,7 @@ def term_score(xp: Namespace, term: Term, u: Array) -> Array:
 
 def total_score(xp: Namespace, terms: list[Term] | tuple[Term, ...]) -> Array:
     """The sum of all terms' scores, (..., Q, K): the supports intersect, since -inf plus a number is -inf."""
-    return sum(term_score(xp, t, t.pairing(xp, t.query, t.key)) for t in terms)
+    return sum(term_score(xp, t, paired(xp, t)) for t in terms)
 
 
 def snake_case(name: str) -> str:
