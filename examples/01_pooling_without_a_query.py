@@ -21,18 +21,17 @@ def row(white: int) -> np.ndarray:
 
 
 dense = rg.nn.DensePooling(BALLS)
-with torch.no_grad():  # what least squares would find from rows with the white ball in the middle
-    dense.weight.copy_(torch.eye(BALLS)[[MIDDLE]])
+dense.weight.data = torch.eye(BALLS)[[MIDDLE]]  # what least squares finds if the white ball always lies in the middle
 
 print(f"{'white ball at':>13}  {'maximum':>7}  {'average':>7}  {'dense layer':>11}")
 seen = []
 for at in range(BALLS):
     bright = row(at)
-    answers = rg.max_pool(bright), rg.average_pool(bright), dense(torch.tensor(bright, dtype=torch.float32))
+    answers = rg.max_pool(bright), rg.average_pool(bright), dense(torch.tensor(bright).float()).detach()
     seen.append([float(answer[0]) for answer in answers])
     print(f"{at:>13}  {seen[-1][0]:7.2f}  {seen[-1][1]:7.2f}  {seen[-1][2]:11.2f}")
-maximum, average, layer = np.transpose(seen)
-print(f"places where the white ball is seen: maximum {np.sum(maximum == 1)}, dense layer {np.sum(layer == 1)} of {BALLS}")
+maximum, _, layer = np.transpose(seen)
+print(f"seen at {np.sum(maximum == 1)} of {BALLS} places by the maximum, at {np.sum(layer == 1)} by the dense layer")
 
 # With a query the same balls give another answer for another question.
 has_a_cross = np.eye(BALLS)[5]

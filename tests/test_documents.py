@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import re
-import runpy
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +12,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -44,9 +42,3 @@ def test_the_document_runs(document: Path, tmp_path: Path, monkeypatch: pytest.M
 def test_the_links_of_the_document_lead_somewhere(document: Path) -> None:
     links = LINK.findall(document.read_text(encoding="utf-8"))
     assert [link for link in links if not (document.parent / link).exists()] == []
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=named)
-def test_the_example_runs(example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    runpy.run_path(str(example), run_name="__main__")

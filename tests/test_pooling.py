@@ -613,6 +613,13 @@ def test_each_seed_batch_entry_query_and_key_is_drawn_by_itself():
     assert abs(correlation).max() < 4.5 / np.sqrt(n)  # of 10 pairs of seeds none is beyond 4.5 standard deviations
 
 
+def test_no_row_continues_another():
+    """A row that repeats another one, shifted by some keys, would share 64 neighbours with it."""
+    keep = dropped((), 50_000, 128, 0.5, 9, lambda x: np.asarray(x, dtype=np.float32)) > 0
+    bits, words = np.packbits(np.lib.stride_tricks.sliding_window_view(keep, 64, axis=1), axis=-1), 50_000 * 65
+    assert len(np.unique(bits.reshape(words, 8).view(np.uint64))) == words
+
+
 @pytest.mark.parametrize("rate", [0.01, 0.3, 0.9])
 def test_the_rate_is_the_rate(rate):
     keep = dropped((5,), 211, 199, rate, 12) > 0
@@ -724,9 +731,9 @@ def test_ties_go_to_the_lower_index(budget, engine, library, monkeypatch):
 
 
 def test_top_attention_has_no_gradient_and_numbers_the_keys_of_the_call():
-    query, key, _ = (torch.tensor(x, requires_grad=True) for x in data(22))
+    query, key, h = (torch.tensor(x, requires_grad=True) for x in (*data(22)[:2], 1.3))
     weights, index = rg.top_attention(
-        query, key, GAUSSIAN, mask=rg.Window(0, 0, offset=2), bias=torch.zeros(K).double()
+        query, key, rg.Gaussian(h), mask=rg.Window(0, 0, offset=2), bias=torch.zeros(K).double()
     )
     assert not weights.requires_grad
     assert index.dtype == torch.int64

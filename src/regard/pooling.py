@@ -156,7 +156,7 @@ def top_attention(
     """
     if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
         raise ValueError(f"`n` must be a whole number of at least 1; got {n!r}.")
-    call = _Call(_still(query), _still(key), None, score, mask, _still(bias), normalizer)
+    call = _Call(query, key, None, score, mask, bias, normalizer)
     with np.errstate(all="ignore"):
         weights, indices = engine_for(call.problem, engine).top(_still_problem(call.problem), int(n))
     return call.cast(weights), indices

@@ -103,8 +103,7 @@ class Tiled:
             best[..., queries, :], index[..., queries, :] = s, at
         z = partial.weight_sum[..., None]
         weights = exponentials(xp, best, partial.max) / xp.where(z == 0, 1.0, z)
-        live = best > -xp.inf
-        return xp.where(live, weights, 0.0), xp.where(live, index, -1)
+        return xp.where(best > -xp.inf, weights, 0.0), index  # an empty slot of a row with NaN is 0 as well
 
     def backward(
         self, problem: Problem, maximum: Array, grad_weight_sum: Array, grad_value_sum: Array

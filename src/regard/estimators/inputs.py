@@ -40,8 +40,8 @@ def _at_fault(X: Any) -> Any:
 def counts(sample_weight: Any, X: Floats) -> Floats:
     """(n,) float64: how often each row is there; 1 unless given."""
     found = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    if not found.any():
-        raise ValueError("`sample_weight` must be positive for at least one row; got 0 for all of them.")
+    if not found.any():  # newer scikit-learn has said so by itself, in these words
+        raise ValueError("Sample weights must contain at least one non-zero number.")
     return np.asarray(found)
 
 

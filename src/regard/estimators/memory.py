@@ -136,22 +136,19 @@ class Memory:
 def nearest(score: Score, query: Floats, key: Floats, live: Any) -> Any:
     """(Q, K): True for the live keys that are nearest to the query by the score's own distance; ties to rounding.
 
-    distance^2 = sum over terms of |(q - k) / h|^2, or of -2 s for a term that is not made of a squared distance
+        distance^2 = sum over terms of |(q - k) / h|^2, or of max(-2 s, 0) for a term without a squared distance
     """
     q, k = query.astype(np.float64), key.astype(np.float64)
-    eps = float(np.finfo(query.dtype).eps)
+    distance, size = np.zeros((len(q), len(k))), np.zeros((len(q), len(k)))
     with np.errstate(all="ignore"):
-        terms = score.terms(np, q, k, k[:1])
-        size = max((float(np.max(np.abs(x), initial=0.0)) for t in terms for x in (t.query, t.key)), default=0.0)
-        scale = size if 1e100 < size < np.inf else 1.0  # squares that overflow say nothing about who is nearer
-        total, reach = np.zeros((len(q), len(k))), np.zeros((len(q), 1))
-        for t in terms:
+        for t in score.terms(np, q, k, k[:1]):
             if t.pairing is squared_distance:
-                a, b = t.query / scale, t.key / scale
-                total += squared_distance(np, a, b)
-                reach += np.sum(np.abs(a), axis=1, keepdims=True) + np.max(np.abs(b), initial=0.0)
+                for a, b in zip(t.query.T[:, :, None], t.key.T[:, None, :], strict=True):
+                    distance = np.hypot(distance, a - b)  # which does not overflow, however far the query is
+                    size += np.abs(a) + np.abs(b)
             else:
-                total -= 2 * term_score(np, t, t.pairing(np, t.query, t.key)) / scale**2
-        total = np.where(live, total, np.inf)
-        least = np.min(total, axis=1, keepdims=True, initial=np.inf)
-        return live & (total <= least + 16 * eps * np.sqrt(least) * (np.sqrt(least) + reach))
+                s = term_score(np, t, t.pairing(np, t.query, t.key))
+                distance = np.hypot(distance, np.sqrt(np.maximum(-2 * s, 0.0)))
+        distance = np.where(live, distance, np.inf)
+        least = np.min(distance, axis=1, keepdims=True, initial=np.inf)
+        return live & (distance <= least + 8 * np.finfo(query.dtype).eps * size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from regard.estimators.memory import Floats, Memory
 from regard.estimators.rows import Rows
 from regard.scores.base import Score
 
-STEP = 0.1  # of the grid in log h: narrower dips than that are rare
-LINE, FIELD = 4e6, 1e6  # pairs times features that one look of a wide search may cost, in one variable and in several
+STEP = 0.2  # of the grid in log h: narrower dips than that are rare
+LOOK, END = 1e6, 4e9  # pairs times features that one look of a wide search may cost, and its last descent
+REFUSED = 1e9  # in place of the error of a bandwidth that leaves a row alone; optimisers stumble over inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +83,7 @@ class Criterion:
 
         C(t) = sum_i w_i |v_i - f_{-i}(x_i; t)|^2 / (V sum_i w_i)
 
-    inf where a row is left without any key and ``outside`` does not say what it gets.
+    ``REFUSED`` where a row is left without any key and ``outside`` does not say what it gets.
     """
 
     rows: Rows
@@ -99,7 +101,7 @@ class Criterion:
     def _loss(self, pooled: Floats) -> tuple[float, Floats]:
         wrong = pooled - self.rows.value
         if not np.isfinite(wrong).all():
-            return math.inf, np.zeros_like(wrong)
+            return REFUSED, np.zeros_like(wrong)
         weight = self.rows.weight[:, None] / (self.rows.weight.sum() * wrong.shape[1])
         return float(np.sum(weight * wrong**2)), 2 * weight * wrong
 
@@ -109,9 +111,9 @@ def search(
 ) -> Floats:
     """(D,): the bandwidths of the score that make the criterion least; ``shared`` keeps the ratios of the lengths.
 
-    One variable: a grid, then each of its dips. Several: L-BFGS-B with gradients (for kernels with a support, where
-    the criterion has edges, Powell's method) from several starts, and from wherever a look along one variable finds
-    less. Of many rows, the wide search sees some, the last steps all.
+    One variable: a grid, then each of its deep dips. Several: L-BFGS-B with gradients from several starts, and from
+    wherever a look along one variable finds less; for kernels with a support, where the criterion has edges and
+    steps, Powell's method after it. Of many rows, the wide search sees some, the last steps all.
     """
     variables = Variables.of(score, rows, shared)
     d = rows.X.shape[1]
@@ -121,8 +123,7 @@ def search(
     def criterion(of: Rows) -> Criterion:
         return Criterion(of, of.leaving_one_out("nan" if outside == "error" else outside, engine), variables)
 
-    look = LINE if variables.low.size == 1 else FIELD
-    some = rows.some(max(int(math.sqrt(look / d)), 100), random)
+    some = rows.some(max(int(math.sqrt(LOOK / d)), 150), random)
     whole = criterion(rows)
     wide = whole if some is rows else criterion(some)
     start = np.full(variables.low.size, -math.log(len(rows.X)) / (d + 4))
@@ -130,7 +131,7 @@ def search(
     start = np.clip(start, variables.low, variables.high)
     smooth = not compact(score, d)
     best = _line(wide, whole, start, smooth) if start.size == 1 else _field(wide, whole, start, smooth, random)
-    if not math.isfinite(whole(best)):
+    if whole(best) == REFUSED:
         raise ValueError(
             f'no bandwidth leaves every row another one within the support, and outside="{outside}" gives such rows '
             'nothing. Set `outside` to "nearest" or "mean", or give `bandwidth` as a number.'
@@ -139,67 +140,80 @@ def search(
 
 
 def _line(wide: Criterion, whole: Criterion, start: Floats, smooth: bool) -> Floats:
-    """One variable: the grid finds every dip, and the lowest few are followed to the ground."""
+    """One variable: the grid finds the dips, and those that are nearly the lowest are followed to the ground."""
     low, high = float(wide.variables.low[0]), float(wide.variables.high[0])
-    points = int(min(max(math.ceil((high - low) / STEP), 50), 300)) + 1
+    points = int(min(max(math.ceil((high - low) / STEP), 50), 200)) + 1
     grid = np.linspace(low, high, points)
     found = np.array([wide(np.array([t])) for t in grid])
-    if found.max() - found.min() <= 1e-12 * found.max():
+    if np.ptp(found) <= 1e-12 * found.max():
         return start  # nothing to choose from
     edged = np.concatenate([[math.inf], found, [math.inf]])
-    dips: Any = np.flatnonzero((found <= edged[:-2]) & (found <= edged[2:]) & np.isfinite(found))
-    all_rows = wide is whole
-    dips = dips[np.argsort(found[dips], kind="stable")][: 5 if all_rows else 2]
-    reach = 1 if all_rows else 5  # all rows may want another width than some of them
-    ends = [_ground(whole, grid[max(i - reach, 0)], grid[min(i + reach, points - 1)], smooth) for i in dips]
-    return min(ends, key=whole, default=start)
+    deep = (found <= edged[:-2]) & (found <= edged[2:]) & (found <= 1.1 * found.min())
+    dips: Any = np.flatnonzero(deep)
+    dips = dips[np.argsort(found[dips], kind="stable")]
+    # where only some rows were seen, all of them may want another width
+    reach, dips, digits = (1, dips[:5], 10) if wide is whole else (4, dips[:1], 5)
+    ends = [_ground(whole, grid[max(i - reach, 0)], grid[min(i + reach, points - 1)], smooth, digits) for i in dips]
+    return min(ends, key=whole)
 
 
-def _ground(criterion: Criterion, low: float, high: float, smooth: bool) -> Floats:
+def _ground(criterion: Criterion, low: float, high: float, smooth: bool, digits: int) -> Floats:
     """The least point between two ends."""
 
+    @cache
     def slope(t: float) -> float:
         return float(criterion.slope(np.array([t]))[1][0])
 
     if smooth and slope(low) < 0 < slope(high):  # the root of the slope has twice the digits of the least value
-        return np.array([brentq(slope, low, high, xtol=1e-10)])
-    inside = minimize_scalar(lambda t: criterion(np.array([t])), bounds=(low, high), options={"xatol": 1e-8}).x
+        return np.array([brentq(slope, low, high, xtol=10.0**-digits)])
+    options = {"xatol": 10.0 ** -min(digits, 8)}
+    inside = minimize_scalar(lambda t: criterion(np.array([t])), bounds=(low, high), options=options).x
     return min((np.array([t]) for t in (low, inside, high)), key=criterion)
 
 
 def _field(wide: Criterion, whole: Criterion, start: Floats, smooth: bool, random: np.random.RandomState) -> Floats:
     """Several variables: descents from several starts, then from wherever a look along one variable finds less."""
     low, high = wide.variables.low, wide.variables.high
-    shift = np.arange(start.size) < wide.variables.logarithms
-    starts = [np.clip(start + f * shift, low, high) for f in np.arange(-3.0, 4.5, 0.5)]
-    starts = sorted(starts, key=wide)[:2]
-    near = np.where(shift, np.maximum(low, start - 2), low), np.where(shift, np.minimum(high, start + 2), high)
-    starts += [random.uniform(*near) for _ in range(2)]
-    best = min((_descend(wide, t, smooth, 1e-6) for t in starts), key=wide)
-    for _ in range(3):
-        looks = [_with(best, i, t) for i in range(best.size) for t in np.linspace(low[i], high[i], 9)]
-        least = min(looks, key=wide)
+    lengths = np.arange(start.size) < wide.variables.logarithms
+    along = [np.clip(start + f * lengths, low, high) for f in np.arange(-3.0, 4.5, 0.5)]
+    starts = sorted(along, key=wide)[:2]
+    left, right = (np.where(lengths, np.clip(starts[0] + f, low, high), end) for f, end in ((-2, low), (2, high)))
+    starts += list(left + (right - left) * random.uniform(size=(2, start.size)))
+    starts.append(_look_along(wide, high))  # one feature matters, and no other
+    best = min((_descend(wide, t, 1e-6) for t in starts), key=wide)
+    for _ in range(5):
+        least = _look_along(wide, best)
         if not wide(least) < wide(best) * (1 - 1e-3):
             break
-        best = _descend(wide, least, smooth, 1e-6)
-    return _descend(whole, best, smooth, 1e-13)
+        best = _descend(wide, least, 1e-6)
+    if not smooth:
+        best = _search_lines(wide, best)
+    pairs = len(whole.rows.X) ** 2 * whole.rows.X.shape[1]
+    return _descend(whole, best, 1e-13, steps=int(min(max(END / pairs, 20), 200)))
 
 
-def _with(t: Floats, at: int, value: float) -> Floats:
-    """The point with one variable changed."""
-    t = t.copy()
-    t[at] = value
-    return t
-
-
-def _descend(criterion: Criterion, start: Floats, smooth: bool, ftol: float) -> Floats:
-    """A local minimum near the start, to a relative change of ``ftol`` in one step."""
+def _look_along(criterion: Criterion, t: Floats) -> Floats:
+    """The least of some points that differ from this one in one variable."""
     low, high = criterion.variables.low, criterion.variables.high
+    there = np.linspace(0, 1, min(max(200 // t.size, 3), 13))
+    return min(
+        (np.where(i, low + f * (high - low), t) for i in np.eye(t.size, dtype=bool) for f in there), key=criterion
+    )
+
+
+def _descend(criterion: Criterion, start: Floats, ftol: float, steps: int = 200) -> Floats:
+    """A local minimum near the start, by its gradient, to a relative change of ``ftol`` in one step."""
+    low, high = criterion.variables.low, criterion.variables.high
+    options = {"maxiter": steps, "ftol": ftol, "gtol": 1e-9}
     bounds: Any = Bounds(low, high)
-    if smooth:
-        options = {"maxiter": 200, "ftol": ftol, "gtol": 1e-9}
-        found = minimize(criterion.slope, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    else:
-        options = {"maxiter": 5, "xtol": 1e-2, "ftol": max(ftol, 1e-4)}
-        found = minimize(criterion, start, method="Powell", bounds=bounds, options=options).x
-    return np.asarray(np.clip(found, low, high))
+    found = minimize(criterion.slope, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return min(start, np.clip(found, low, high), key=criterion)
+
+
+def _search_lines(criterion: Criterion, start: Floats) -> Floats:
+    """A local minimum near the start, without gradients."""
+    low, high = criterion.variables.low, criterion.variables.high
+    options = {"maxiter": 3, "xtol": 1e-2, "ftol": 1e-4}
+    bounds: Any = Bounds(low, high)
+    found = minimize(criterion, start, method="Powell", bounds=bounds, options=options).x
+    return min(start, np.clip(found, low, high), key=criterion)
