@@ -132,7 +132,9 @@ def test_a_penalty_keeps_weights_small() -> None:
 
 def test_steps_that_were_not_enough_are_told() -> None:
     X, y = data(31)
-    with pytest.warns(ConvergenceWarning, match=r"stopped after max_iter=3 steps, .* raise `max_iter`, or `tol`") as seen:
+    with pytest.warns(
+        ConvergenceWarning, match=r"stopped after max_iter=3 steps, .* raise `max_iter`, or `tol`"
+    ) as seen:
         rg.AttentionRegressor(max_iter=3, random_state=0).fit(X, y)
     assert seen[0].filename == __file__
     with warnings.catch_warnings():
@@ -141,7 +143,7 @@ def test_steps_that_were_not_enough_are_told() -> None:
 
 
 def test_classes_that_one_row_has_cost_no_infinity() -> None:
-    X, y = data(11)
+    X, _ = data(11)
     model = fit(rg.AttentionClassifier("gaussian", max_iter=10, random_state=0), X, [*"aabbaabbab", "lonely"])
     assert np.isfinite(model.loss_)
     assert model.predict_proba(X).shape == (11, 3)
@@ -150,7 +152,10 @@ def test_classes_that_one_row_has_cost_no_infinity() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"score_function": "cosine"}, "`score_function` must be one of additive, dot_product, bilinear, gaussian; got 'c"),
+        (
+            {"score_function": "cosine"},
+            "`score_function` must be one of additive, dot_product, bilinear, gaussian; got 'c",
+        ),
         ({"hidden_dim": 0}, "`hidden_dim` must be a whole number of at least 1; got 0"),
         ({"hidden_dim": 2.5}, "`hidden_dim` must be a whole number of at least 1; got 2.5"),
         ({"max_iter": 0}, "`max_iter` must be a whole number of at least 1; got 0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import regard as rg
 from regard.datasets import motorcycle
 from regard.estimators.bandwidths import canonical_bandwidth
 from regard.estimators.rows import Rows
-from regard.estimators.search import Criterion, Variables
+from regard.estimators.search import Criterion, Variables, _line
 from regard.scores import kernels, named
 
 DATA = Path(__file__).parent / "data"
@@ -103,9 +104,9 @@ def test_canonical_bandwidths(kernel: Any, delta: float) -> None:
 
 
 def test_canonical_bandwidths_of_exact_integrals() -> None:
-    # exp(-|x|): R = 1/4, variance 2; the Matern kernels: spectral densities give R = 5 sqrt 3 / 24 ... by mass 4 / sqrt 3
+    # exp(-|x|): mass 2, R = 1/4, variance 2
     assert canonical_bandwidth(rg.Laplacian()) == pytest.approx((1 / 4 / 4) ** 0.2, rel=1e-8)
-    a = np.sqrt(3)
+    a = np.sqrt(3)  # (1 + a |x|) exp(-a |x|): mass 4 / a, integral of the square 5 / (2 a), variance 4 / a^2
     roughness, variance = 5 / (2 * a) / (4 / a) ** 2, 4 / 3
     assert canonical_bandwidth(rg.Matern32()) == pytest.approx((roughness / variance**2) ** 0.2, rel=1e-8)
 
@@ -119,7 +120,7 @@ def test_rules_of_thumb(kernel: str, rule: str, factor: float) -> None:
     X = np.random.default_rng(0).normal(size=(31, 3)) * [1, 10, 0] + [0, 1e6, 4]
     estimator = rg.NadarayaWatsonRegressor(kernel, rule)
     if kernel in ("cauchy", "rational_quadratic"):
-        with pytest.raises(ValueError, match=f"finite variance; that of {kernel} is infinite. Use bandwidth=\"loo\""):
+        with pytest.raises(ValueError, match=f'finite variance; that of {kernel} is infinite. Use bandwidth="loo"'):
             estimator.fit(X, X[:, 0])
         return
     found = estimator.fit(X, X[:, 0]).bandwidth_
@@ -131,10 +132,10 @@ def test_rules_of_thumb(kernel: str, rule: str, factor: float) -> None:
 def test_a_heavy_tail_with_a_variance_has_a_rule() -> None:
     X = np.arange(5.0)[:, None]
     found = rg.NadarayaWatsonRegressor(rg.RationalQuadratic(alpha=2.5), "scott").fit(X, X[:, 0]).bandwidth_
-    # K = (1 + x^2 / 5)^-2.5: mass sqrt(5) 4/3, variance 5/2 * 2/... by Student's t with 4 degrees of freedom
+    # K = (1 + x^2 / 5)^-2.5 is the density of Student's t with 4 degrees of freedom, whose variance is 2, at x / width
     from scipy.stats import t
 
-    width = np.sqrt(5 / 4)  # K is the density of t_4 at x / width, up to a factor
+    width = np.sqrt(5 / 4)
     x = np.linspace(-400, 400, 2_000_001)
     roughness = np.trapezoid((t.pdf(x / width, 4) / width) ** 2, x)
     delta = (roughness / (2 * width**2) ** 2) ** 0.2
@@ -192,7 +193,10 @@ def test_scaled_and_mapped_parts_keep_what_they_have() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"kernel": "boxcar"}, "unknown `kernel` 'boxcar'; the known ones are biweight, cauchy, .*, uniform. Or give a score"),
+        (
+            {"kernel": "boxcar"},
+            "unknown `kernel` 'boxcar'; the known ones are biweight, cauchy, .*, uniform. Or give a score",
+        ),
         ({"kernel": "additive"}, "unknown `kernel` 'additive'"),
         ({"kernel": rg.WangVanRyzin(0.1)}, "WangVanRyzin compares one column; got 2"),
         ({"kernel": {"age": "gaussian"}}, "`kernel` names the column 'age'; X has 0, 1"),
@@ -213,7 +217,7 @@ def test_mistakes(options: Any, told: str) -> None:
 
 
 def test_a_kernel_is_a_name_or_a_score() -> None:
-    with pytest.raises(TypeError, match="`kernel` must be the name of a kernel, a score .* or a dictionary .*; got 3"):
+    with pytest.raises(TypeError, match=r"`kernel` must be the name of a kernel, a score .* or a dictionary .*; got 3"):
         rg.NadarayaWatsonRegressor(3).fit([[1.0]], [1.0])
 
 
@@ -267,7 +271,7 @@ def variables(score: Any, X: Any, y: Any, w: Any, shared: bool) -> tuple[Rows, V
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("kernel", [k for k in kernels() if k != "uniform"])
 def test_slopes_of_the_criterion(kernel: str, shared: bool) -> None:
-    X, y = mixed_data(23)
+    X, _ = mixed_data(23)
     X = np.concatenate([X, X[:3]])
     Y = np.stack([X[:, 0] ** 2, np.sin(X[:, 0])], axis=1)
     w = np.array([2.0, 0.5, 3.0, *np.ones(23)])
@@ -337,6 +341,37 @@ def test_no_point_of_a_fine_grid_is_lower(kernel: str) -> None:
     ]
     # the uniform kernel's criterion is a staircase: a step may hide between two points of the search's own grid
     assert best <= min(others) * (1.01 if kernel == "uniform" else 1 + 1e-9)
+
+
+def test_of_nearly_equal_dips_the_one_with_the_lowest_ground_wins() -> None:
+    class Dips:
+        """Two dips; the grid comes near to the ground of the wide one, and hardly into the narrow, deeper one."""
+
+        variables = SimpleNamespace(low=np.array([0.0]), high=np.array([10.0]))
+
+        def __call__(self, t: Any) -> float:
+            return float(1 - 0.1 * np.exp(-((t[0] - 3) ** 2)) - 0.12 * np.exp(-(((t[0] - 7.1) / 0.12) ** 2)))
+
+    dips: Any = Dips()
+    assert dips([7.0]) > dips([3.0]) > dips([7.1])
+    assert _line(dips, dips, np.array([5.0]), smooth=False)[0] == pytest.approx(7.1, abs=1e-6)
+
+
+def test_a_feature_is_found_that_matters_alone() -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(0, 1, size=30), rng.uniform(50, 51, size=30)])
+    y = np.sin(6 * x) + 0.1 * rng.normal(size=60)
+    X = np.stack([x, rng.normal(size=60)], axis=1)  # no narrow window in both features leaves every row a neighbour
+    model = rg.NadarayaWatsonRegressor("uniform", outside="nan", random_state=0).fit(X, y)
+    assert np.mean((model.leave_one_out() - y) ** 2) < 0.021  # that of the first feature alone is 0.0208
+
+
+def test_a_look_along_one_variable_leaves_a_local_minimum() -> None:
+    rng = np.random.default_rng(2)
+    X = rng.uniform(size=(60, 4))
+    y = np.sin(9 * X[:, 0] * (1 + X[:, 1])) + (X[:, 2] > 0.5) * X[:, 0] + 0.3 * rng.normal(size=60)
+    model = rg.NadarayaWatsonRegressor(random_state=0).fit(X, y)
+    assert np.mean((model.leave_one_out() - y) ** 2) < 0.5  # descents alone stop at twice the least
 
 
 def test_many_rows_are_searched_through_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,6 +447,11 @@ def test_outside_counts_weights_and_forgets_rows_without() -> None:
     assert far("nearest").fit(X_GAP, Y_GAP, sample_weight=w).predict([[3.0]])[0] == 2.0
 
 
+def test_distances_that_overflow_when_squared_are_compared() -> None:
+    model = rg.NadarayaWatsonRegressor("epanechnikov", 1.0).fit([[0.0], [1e200]], [1.0, 2.0])
+    np.testing.assert_array_equal(model.predict([[3e200], [4e199]]), [2.0, 1.0])
+
+
 def test_nearest_is_by_the_scores_own_distance() -> None:
     X, y = np.array([[0.0, 0.0], [5.0, 5.0]]), np.array([1.0, 2.0])
     model = rg.NadarayaWatsonRegressor("uniform", [10.0, 0.1]).fit(X, y)
@@ -459,5 +499,5 @@ def test_the_search_asks_outside_too() -> None:
 def test_no_bandwidth_may_be_admissible() -> None:
     score = rg.Gaussian(1.0).on([0]) + rg.OffsetTable(np.zeros(3)).on([1])
     X = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 5.0]])
-    with pytest.raises(ValueError, match='no bandwidth leaves every row another one .* outside="nan" gives such rows'):
+    with pytest.raises(ValueError, match=r'no bandwidth leaves every row another one .* outside="nan" gives such rows'):
         rg.NadarayaWatsonRegressor(score, outside="nan").fit(X, [1.0, 2.0, 3.0])

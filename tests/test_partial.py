@@ -214,7 +214,8 @@ def test_infinities_of_both_signs_are_no_number(library):
     )
     np.testing.assert_array_equal(high.merge(low).finish(), [[np.nan, 1.0, 2.0]])
     lost = rg.Partial(library(np.zeros(lead)), library(np.full(lead, np.nan)), library(np.full((1, V), np.nan)))
-    for merged in (lost.merge(high), high.merge(lost), lost.merge(neutral(lead, library))):
+    only_weights = rg.Partial(library(np.zeros(lead)), library(np.full(lead, np.nan)), library(np.ones((1, V))))
+    for merged in (lost.merge(high), high.merge(lost), lost.merge(neutral(lead, library)), only_weights):
         np.testing.assert_array_equal(merged.finish(), np.full((1, V), np.nan))
         np.testing.assert_array_equal(merged.log_weight_sum, [np.nan])
 
@@ -250,6 +251,7 @@ def test_gradients_run_through_merge(result, engine, small_tiles):
             for i, j in pairwise(cuts)
         ]  # fmt: skip
         merged = reduce(rg.Partial.merge, parts[::-1])
+        assert not merged.max.requires_grad
         return (merged.finish() * grad).sum() if result == "finish" else (merged.log_weight_sum * grad[..., 0]).sum()
 
     whole = torch.autograd.grad(loss([0, K]), inputs, allow_unused=True)
@@ -280,7 +282,7 @@ def test_the_gradients_of_a_merge_are_those_of_finite_differences(engine):
 
 def test_gradients_of_rows_without_a_key_or_with_a_nan_stay_clean(engine):
     query, key, value = data(9)
-    value[:, 6, 1] = np.nan
+    value[:, 2, 1] = np.nan  # the last two queries see it
     tensors = [torch.tensor(x, requires_grad=True) for x in (query, key, value)]
     mask = rg.Causal(offset=-1) & rg.KeyPadding(np.arange(K) > 0)  # the first two queries see nothing
     parts = [
@@ -294,6 +296,7 @@ def test_gradients_of_rows_without_a_key_or_with_a_nan_stay_clean(engine):
     out = merged.finish()
     whole = rg.attention_pool(*(torch.tensor(x) for x in (query, key, value)), SCORE, mask=mask)
     np.testing.assert_allclose(out.detach(), whole, atol=1e-14)
+    np.testing.assert_array_equal(torch.isnan(out[0, :, 1]), [False, False, False, True, True])
     live = merged.log_weight_sum
     (out.nansum() + live[live > -torch.inf].sum()).backward()
     for x in tensors:

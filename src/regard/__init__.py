@@ -9,23 +9,23 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from regard import masks, scores
-from regard.engines.choose import Choice
-from regard.masks import MASKS, Mask
-from regard.partial import Partial
-from regard.pooling import (
-    Gradients,
-    attention_pool,
-    attention_pool_gradients,
-    attention_weights,
-    average_pool,
-    choose_engine,
-    max_pool,
-    partial_pool,
-    top_attention,
-)
+from regard import masks as masks
+from regard import scores as scores
+from regard.engines.choose import Choice as Choice
+from regard.masks import MASKS
+from regard.masks import Mask as Mask
+from regard.partial import Partial as Partial
+from regard.pooling import Gradients as Gradients
+from regard.pooling import attention_pool as attention_pool
+from regard.pooling import attention_pool_gradients as attention_pool_gradients
+from regard.pooling import attention_weights as attention_weights
+from regard.pooling import average_pool as average_pool
+from regard.pooling import choose_engine as choose_engine
+from regard.pooling import max_pool as max_pool
+from regard.pooling import partial_pool as partial_pool
+from regard.pooling import top_attention as top_attention
 from regard.scores import SCORES
-from regard.scores.base import Score
+from regard.scores.base import Score as Score
 
 if TYPE_CHECKING:
     from regard.estimators import *  # noqa: F403

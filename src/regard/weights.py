@@ -15,9 +15,7 @@ def check_normalizer(normalizer: str) -> None:
 
 def running_maximum(xp: Namespace, scores: Array) -> Array:
     """The largest score of each query, (..., Q); -inf without a key. A shift: constant, without gradient."""
-    if not scores.shape[-1]:
-        return xp.sum(scores, axis=-1) - xp.inf
-    top = largest(xp, scores, axis=-1)
+    top = largest(xp, scores, axis=-1) if scores.shape[-1] else xp.sum(scores, axis=-1) - xp.inf
     return top.detach() if hasattr(top, "detach") else top
 
 

@@ -63,7 +63,7 @@ def _dot_product_score(w: Weights) -> Score:
 
 
 def _dot_product_pull_back(w: Weights, grads: Weights) -> Weights:
-    g = grads["weight"]
+    g = grads["weight"] / math.sqrt(len(w["key_weight"]))
     return {"query_weight": w["key_weight"] @ g.T, "key_weight": w["query_weight"] @ g}
 
 

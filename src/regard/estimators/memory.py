@@ -86,7 +86,7 @@ class Memory:
             nonlocal found
             empty = out[:, -1:] == 0  # the pooled value of a column of ones: 0 without a key
             found, grad = loss(self._filled(score, query, out[:, :-1], empty[:, 0]))
-            return np.concatenate([np.where(empty, 0.0, grad), np.zeros_like(empty, dtype=grad.dtype)], axis=1)
+            return np.concatenate([grad, np.zeros_like(grad[:, :1])], axis=1)
 
         ones = np.ones((len(self.key), 1), dtype=self.value.dtype)
         value = np.concatenate([self.value, ones], axis=1)
@@ -136,7 +136,7 @@ class Memory:
 def nearest(score: Score, query: Floats, key: Floats, live: Any) -> Any:
     """(Q, K): True for the live keys that are nearest to the query by the score's own distance; ties to rounding.
 
-        distance^2 = sum over terms of |(q - k) / h|^2, or of max(-2 s, 0) for a term without a squared distance
+    distance^2 = sum over terms of |(q - k) / h|^2, or of max(-2 s, 0) for a term without a squared distance
     """
     q, k = query.astype(np.float64), key.astype(np.float64)
     distance, size = np.zeros((len(q), len(k))), np.zeros((len(q), len(k)))

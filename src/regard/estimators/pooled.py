@@ -27,8 +27,7 @@ class Standard:
     @staticmethod
     def of(rows: Rows, constant: bool) -> Standard:
         """By the rows and their counts; a constant feature becomes 0."""
-        first = rows.X[:1]  # a common offset costs no digits
-        mean = first[0] + rows.count @ (rows.X - first) / rows.count.sum()
+        mean = rows.count @ rows.X / rows.count.sum()
         scale = deviations(rows.X, rows.count)
         return Standard(mean, np.where(scale > 0, scale, 1.0), constant)
 
