@@ -171,7 +171,8 @@ def pool_backward(
         keep = dropout(problem, queries, keys)
         to_weight, kept = to_weight * keep, w * keep
     g = w * (to_weight + grad_weight_sum)
-    grads = [*scores_backward(problem, arrays, queries, keys, tile, g), sum_to(xp, kept.mT @ grad_value_sum, tuple(value.shape))]
+    to_value = sum_to(xp, kept.mT @ grad_value_sum, tuple(value.shape))
+    grads = [*scores_backward(problem, arrays, queries, keys, tile, g), to_value]
     return grads if problem.bias is None else [*grads, sum_to(xp, g, tuple(arrays[-1].shape))]
 
 

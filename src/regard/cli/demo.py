@@ -118,13 +118,13 @@ def _motorcycle(story: Story) -> None:
     share, rows = best.attention([[20.0]], n=5)
     told = (f"{accel[i]:.1f} g at {times[i]:.1f} ms ({w:.0%})" for w, i in zip(share[0], rows[0], strict=True))
     text = (
-        "A crash helmet was tested: 133 measurements of the acceleration of a head after an impact. A <em>query</em> is "
-        "a time to ask about, the <em>keys</em> are the times of the measurements, the <em>values</em> their "
+        "A crash helmet was tested: 133 measurements of the acceleration of a head after an impact. A <em>query</em> "
+        "is a time to ask about, the <em>keys</em> are the times of the measurements, the <em>values</em> their "
         "accelerations. Average pooling has no query and answers the same everywhere. Kernel regression weighs each "
-        "measurement by its distance in time; the width of the kernel says how far a query looks. Silverman's rule looks "
-        "too far, and smooths the impact away; leave-one-out, which asks each measurement to be predicted by all others, "
-        f"finds {best.bandwidth_[0]:.2f} ms. The answer at 20 ms is {best.predict([[20.0]])[0]:.1f} g, and these are the "
-        f"five heaviest reasons: {', '.join(told)}."
+        "measurement by its distance in time; the width of the kernel says how far a query looks. Silverman's rule "
+        "looks too far, and smooths the impact away; leave-one-out, which asks each measurement to be predicted by all "
+        f"others, finds {best.bandwidth_[0]:.2f} ms. The answer at 20 ms is {best.predict([[20.0]])[0]:.1f} g, and "
+        f"these are the five heaviest reasons: {', '.join(told)}."
     )
     pictures = [
         ("The measurements, their mean, and kernel regressions with two widths", _png(figure)),

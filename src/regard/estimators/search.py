@@ -181,7 +181,7 @@ def _field(wide: Criterion, whole: Criterion, start: Floats, smooth: bool, rando
     starts += list(left + (right - left) * random.uniform(size=(2, start.size)))
     starts.append(_look_along(wide, high))  # one feature matters, and no other
     best = min((_descend(wide, t, 1e-6) for t in starts), key=wide)
-    for _ in range(0):
+    for _ in range(5):
         least = _look_along(wide, best)
         if not wide(least) < wide(best) * (1 - 1e-3):
             break
