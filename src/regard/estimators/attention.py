@@ -223,7 +223,7 @@ class AttentionRegressor(PooledRegressor):
     References
     ----------
     Bahdanau, Cho & Bengio (2015), A.1.2; Vaswani et al. (2017), eq. 1; Luong, Pham & Manning (2015), eq. 8; the learned
-    Gaussian metric by leave-one-out: Weinberger & Tesauro (2007), Metric learning for kernel regression, eqs. 2 and 4.
+    Gaussian metric by leave-one-out: Weinberger & Tesauro (2007), Metric learning for kernel regression, section 3.
 
     Examples
     --------
@@ -231,8 +231,8 @@ class AttentionRegressor(PooledRegressor):
     >>> X = np.random.default_rng(0).normal(size=(80, 3))
     >>> y = np.sin(2 * X[:, 0])
     >>> model = rg.AttentionRegressor("gaussian", random_state=0).fit(X, y)
-    >>> round(float(np.corrcoef(model.leave_one_out(), y)[0, 1]), 2)
-    0.99
+    >>> bool(model.score(X, y) > 0.9)
+    True
     >>> weights, rows = model.attention(X[:1], n=3)
     """
 
@@ -296,8 +296,8 @@ class AttentionClassifier(PooledClassifier):
 
     References
     ----------
-    Goldberger, Roweis, Hinton & Salakhutdinov (2005), Neighbourhood components analysis, eqs. 1, 2 and 6, is the score
-    "gaussian" with this loss.
+    Goldberger, Roweis, Hinton & Salakhutdinov (2005), Neighbourhood components analysis, eqs. 1 and 2, is the score
+    "gaussian", with the logarithm of its probabilities as the loss.
 
     Examples
     --------
