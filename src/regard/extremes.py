@@ -77,4 +77,3 @@ def _nearest(problem: Problem) -> Array:
         shape = (*problem.layout.leading, queries.stop - queries.start)
         rows.append(xp.full(shape, xp.inf) if least is None else xp.broadcast_to(least, shape))
     return xp.concat(rows, axis=-1)
-
