@@ -25,7 +25,7 @@ test: lint pytest ## all that must hold: lint, types, import order, tests, docte
 
 # one thread per worker: the workers have the cores
 pytest: $(TESTS)/installed ## the tests and doctests alone
-	OMP_NUM_THREADS=1 $(RUN) pytest -n $(JOBS) $(ARGS)
+	OMP_NUM_THREADS=1 $(RUN) pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: $(TESTS)/installed ## lint, format, types and import order
 	$(RUN) ruff check

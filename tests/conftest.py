@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import regard as rg
+from regard.engines import ENGINES
 from regard.scores import SCORES
 from regard.scores.base import Kernel
 
@@ -109,7 +110,7 @@ def front(request: pytest.FixtureRequest) -> Callable[[str], Callable[[Any], Any
     return FRONTS[request.param]
 
 
-@pytest.fixture(params=["reference", "tiled"])
+@pytest.fixture(params=sorted(ENGINES))
 def engine(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -199,6 +199,31 @@ def test_bounds_never_leave_out_a_key_and_are_exact_where_keys_form_a_range(trut
             assert stop == start if first == last else (start, stop) == (first, last)
 
 
+def ranges(found: Any, count: int) -> np.ndarray:
+    """What (start, stop, gap) let each of the queries see, (B, H, q, K)."""
+    start, stop, gap = (np.broadcast_to(np.asarray(x), (B, H, count))[..., None] for x in found)
+    keys = np.arange(K)
+    return (keys >= start) & (keys < stop) & (keys != gap)
+
+
+@pytest.mark.parametrize("width", [1, 3, 7])
+def test_ranges_say_all_that_the_tile_says_or_nothing(truth, library, width):
+    place, mask, dense = layout(library), truth.make(LIBRARIES[library]), truth.dense()
+    for queries in tiles(Q, width):
+        found = mask.ranges(place, queries)
+        assert (found is not None) == isinstance(mask, rg.ValidLength | rg.Causal | rg.Window | rg.NotSelf)
+        if found is not None:
+            same(ranges(found, queries.stop - queries.start), dense[..., queries, :])
+
+
+def test_ranges_of_both_masks_are_those_of_their_intersection(library):
+    place, convert = layout(library), LIBRARIES[library]
+    both = rg.Window(4, 2, alignment="end") & rg.ValidLength(convert([11, 6])) & rg.NotSelf(offset=5)
+    same(both.tile(place, slice(1, 6), slice(0, K)), ranges(both.ranges(place, slice(1, 6)), 5))
+    assert (rg.NotSelf(offset=0) & rg.NotSelf(offset=1)).ranges(place, slice(0, Q)) is None  # two gaps are no range
+    assert (rg.Causal(offset=0) & rg.KeyPadding(convert(KEEP))).ranges(place, slice(0, Q)) is None
+
+
 @pytest.mark.parametrize("width", [2, 1024])
 def test_alive_is_any_over_the_queries(truth, library, width, monkeypatch):
     monkeypatch.setattr("regard.masks.base.TILE", width)

@@ -326,6 +326,7 @@ def choose_engine(
     >>> x = np.zeros((5, 1))
     >>> print(rg.choose_engine(x, x, x, rg.Gaussian(1.0)))
     tiled: chosen
+    fused: for 25 pairs its loops are not worth loading
     reference: it would hold all 25 scores at once
     """
     return choose(_Call(query, key, value, score, mask, bias, "softmax", dropout, 0).problem)

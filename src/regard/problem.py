@@ -17,6 +17,7 @@ from regard.masks.base import Layout, Mask, cut
 from regard.scores.base import FAR, Term, paired, term_score
 from regard.weights import exponentials
 
+LOW = 0xFFFFFFFF  # the low 32 bits
 BUDGET = 1 << 21  # numbers that a tile may hold at once
 
 
@@ -232,18 +233,41 @@ def dropout(problem: Problem, queries: slice, keys: slice) -> Array:
     again in the backward: ``mix(start + step * key)``, where start and step are two hashes of the row, so that no row
     repeats another. The mixing function is a 32-bit permutation (C. Wellons, hash-prospector, 16-15-15).
     """
-    layout, mask = problem.layout, 0xFFFFFFFF
-
-    def mix(x: Any) -> Any:
-        x = ((x ^ (x >> 16)) * 0x21F0AAAD) & mask
-        x = ((x ^ (x >> 15)) * 0xD35A2D97) & mask
-        return x ^ (x >> 15)
-
-    entries = layout.integers(np.arange(size(layout.leading)).reshape(*layout.leading, 1, 1))
-    rows, first = layout.query_positions(queries), mix(mix(problem.seed & mask) ^ ((problem.seed >> 32) & mask))
-    second = mix(first ^ 1)
-    start = mix((mix((entries + first) & mask) + rows) & mask)
-    step = mix((mix((rows + second) & mask) + entries) & mask) | 1
-    h = mix((start + step * layout.key_positions(keys)) & mask)
+    start, step = row_hashes(problem, queries)
+    h = mix((start + step * problem.layout.key_positions(keys)) & LOW)
     keep = like(problem.xp, h >= int(problem.dropout * 2**32), problem.value)
     return keep / (1 - problem.dropout) if problem.dropout < 1 else keep
+
+
+def row_hashes(problem: Problem, queries: slice) -> tuple[Array, Array]:
+    """(..., q, 1): where the hashes of each query start, and their step from key to key."""
+    layout, seed = problem.layout, problem.seed
+    entries = layout.integers(np.arange(size(layout.leading)).reshape(*layout.leading, 1, 1))
+    rows, first = layout.query_positions(queries), mix(mix(seed & LOW) ^ ((seed >> 32) & LOW))
+    second = mix(first ^ 1)
+    start = mix((mix((entries + first) & LOW) + rows) & LOW)
+    return start, mix((mix((rows + second) & LOW) + entries) & LOW) | 1
+
+
+def mix(x: Any) -> Any:
+    """A permutation of the 32-bit numbers."""
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & LOW
+    x = ((x ^ (x >> 15)) * 0xD35A2D97) & LOW
+    return x ^ (x >> 15)
+
+
+def spoiled(problem: Problem, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The sums of an engine whose loops know nothing of non-finite inputs, with NaN or inf where these are seen."""
+    if all(x is None for x in (problem.bad_query, problem.bad_key, problem.bad_bias, problem.bad_value)):
+        return sums
+    weight_sum, value_sum = sums
+    for queries, key_tiles in query_tiles(problem):
+        row, column = None, None
+        for keys in key_tiles:
+            s = score_tile(problem, block(problem, queries, keys), queries, keys).scores
+            more_row, more_column = reached(problem, s, queries, keys)
+            row = more_row if row is None else row + more_row
+            column = more_column if column is None else column + more_column
+        part = spoil(problem.xp, (weight_sum[..., queries], value_sum[..., queries, :]), row, column)
+        weight_sum[..., queries], value_sum[..., queries, :] = part
+    return weight_sum, value_sum

@@ -24,18 +24,15 @@ class Choice:
 
 def choose(problem: Problem) -> Choice:
     """The first engine of the list that can run the problem and does not decline it."""
-    chosen, fallback, reasons = None, None, {}
+    chosen, reasons = None, {}
     for name, engine in ENGINES.items():
-        cannot = engine.cannot(problem)
-        why = cannot or engine.declines(problem)
-        if chosen is None and why is None:
+        why = engine.declines(problem) or engine.cannot(problem)  # what is declined need not be loaded to be asked
+        if why is None and chosen is None:
             chosen = name
-        elif why is None:
-            reasons[name] = f"it could, but {chosen} comes first"
         else:
-            reasons[name] = why
-            fallback = fallback or (None if cannot else name)
-    chosen = chosen or fallback
+            reasons[name] = why or f"it could, but {chosen} comes first"
+    if chosen is None:
+        chosen = next((name for name in reasons if ENGINES[name].cannot(problem) is None), None)
     if chosen is None:
         raise ValueError("no engine can run this: " + "; ".join(f"{n}: {why}" for n, why in reasons.items()) + ".")
     return Choice(chosen, {name: why for name, why in reasons.items() if name != chosen})

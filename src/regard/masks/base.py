@@ -98,6 +98,13 @@ class Mask:
         """``start, stop`` of the keys outside which these queries see nothing: a hint that lets engines skip keys."""
         return 0, layout.keys
 
+    def ranges(self, layout: Layout, queries: slice) -> tuple[Array, Array, Array] | None:
+        """``start, stop, gap``, each (..., q): the keys that each query sees, one left out; None if that is not all.
+
+        They may lie beyond the keys; gap is -1 where nothing is left out.
+        """
+        return None
+
     def alive(self, layout: Layout) -> Array | None:
         """(..., K): True where some query of the batch entry may see the key; None where every key is seen."""
         if self.key_only and layout.queries:
@@ -201,6 +208,15 @@ class And(Mask):
         (a, b), (c, d) = self.left.bounds(layout, queries), self.right.bounds(layout, queries)
         return max(a, c), max(min(b, d), max(a, c))
 
+    def ranges(self, layout: Layout, queries: slice) -> tuple[Array, Array, Array] | None:
+        left, right = self.left.ranges(layout, queries), self.right.ranges(layout, queries)
+        if left is None or right is None:
+            return None
+        xp = layout.xp
+        if not (bool(xp.all(left[2] < 0)) or bool(xp.all(right[2] < 0))):
+            return None
+        return xp.maximum(left[0], right[0]), xp.minimum(left[1], right[1]), xp.maximum(left[2], right[2])
+
     def alive(self, layout: Layout) -> Array | None:
         if not (self.left.key_only or self.right.key_only):
             return super().alive(layout)
@@ -293,6 +309,10 @@ class Positional(Mask):
         if self.offset is None:
             return layout.integers(layout.keys - layout.queries if self.alignment == "end" else 0)
         return layout.aligned_left(layout.integers(self.offset))[..., None, None]
+
+    def own(self, layout: Layout, queries: slice) -> Array:
+        """(..., q): the index of each query's own key, which may lie beyond the keys."""
+        return (layout.query_positions(queries) + self.shift(layout) - layout.key_start)[..., 0]
 
     def difference(self, layout: Layout, queries: slice, keys: slice) -> Array:
         """Position of the key minus position of the query, (..., q, k)."""

@@ -37,3 +37,7 @@ class Causal(Positional):
         if not layout.queries:
             return super().alive(layout)
         return self.tile(layout, slice(layout.queries - 1, layout.queries), slice(0, layout.keys))[..., 0, :]
+
+    def ranges(self, layout: Layout, queries: slice) -> tuple[Array, Array, Array] | None:
+        own = self.own(layout, queries)
+        return own * 0, own + 1, own * 0 - 1

@@ -30,3 +30,8 @@ class NotSelf(Positional):
 
     def alive(self, layout: Layout) -> Array | None:
         return super().alive(layout) if layout.queries <= 1 else None  # what one query leaves out, another sees
+
+    def ranges(self, layout: Layout, queries: slice) -> tuple[Array, Array, Array] | None:
+        own = self.own(layout, queries)
+        gap = layout.xp.where((own >= 0) & (own < layout.keys), own, -1)
+        return own * 0, own * 0 + layout.keys, gap

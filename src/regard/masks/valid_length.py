@@ -77,3 +77,7 @@ class ValidLength(Mask):
             return super().alive(layout)
         longest = largest(layout.xp, self._lengths(layout, slice(0, layout.queries)), axis=-2, keepdims=True)
         return (layout.key_positions(slice(0, layout.keys)) < longest)[..., 0, :]
+
+    def ranges(self, layout: Layout, queries: slice) -> tuple[Array, Array, Array] | None:
+        stop = (self._lengths(layout, queries) - layout.key_start)[..., 0]
+        return stop * 0, stop, stop * 0 - 1

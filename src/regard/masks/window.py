@@ -56,3 +56,7 @@ class Window(Positional):
         first = self.difference(layout, slice(0, 1), keys)
         last = self.difference(layout, slice(layout.queries - 1, layout.queries), keys)
         return ((first >= -self.before) & (last <= self.after))[..., 0, :]
+
+    def ranges(self, layout: Layout, queries: slice) -> tuple[Array, Array, Array] | None:
+        own = self.own(layout, queries)
+        return own - self.before, own + self.after + 1, own * 0 - 1

@@ -1,0 +1,206 @@
+"""Loop bodies to machine code: bound to a dtype, a pairing and a formula, compiled when first needed, kept on disk.
+
+Numba's disk cache finds a function by its file and name, and never finds one that closes over another. So each loop
+body becomes a new function object, whose globals are what it is bound to, and whose name says what that was: a hash of
+the code and constants of the formula and of all that it calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import threading
+import types as python_types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.core import ir
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.types.function_type import CompileResultWAP
+from numba.core.untyped_passes import IRProcessing
+
+from regard.engines.fused import loops, maths
+from regard.scores.base import FAR
+from regard.scores.pairings import Pairing
+
+VERSION = "6"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
+BOUND = ("drop", "largest", "edit", "fill_term", "back_term")
+LOCK = threading.RLock()
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class NarrowLiterals(FunctionPass):
+    """Number literals of a float32 formula become float32: ``0.5 * u`` would be float64, and take twice as long."""
+
+    _name = "regard_narrow_literals"
+
+    def __init__(self) -> None:
+        FunctionPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        if types.float32 not in state.args:
+            return False
+        assigned = [s for b in state.func_ir.blocks.values() for s in b.body if isinstance(s, ir.Assign)]
+        exponents = {
+            s.value.rhs.name
+            for s in assigned
+            if isinstance(s.value, ir.Expr) and s.value.op == "binop" and s.value.fn is operator.pow
+        }
+        for s in assigned:
+            literal = isinstance(s.value, ir.Const | ir.Global) and type(s.value.value) in (int, float)
+            if literal and s.target.name not in exponents:
+                s.value = ir.Const(np.float32(s.value.value), s.value.loc)
+        return True
+
+
+class Narrowing(CompilerBase):
+    """Numba's own pipeline and NarrowLiterals; for formulas only, since it would turn an index into a float."""
+
+    def define_pipelines(self) -> list[Any]:
+        pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        pipeline.add_pass_after(NarrowLiterals, IRProcessing)
+        pipeline.finalize()
+        return [pipeline]
+
+
+def fingerprint(function: Callable[..., Any]) -> str:
+    """A hash of the code and constants of a function and of all that it names, however deep."""
+    parts: list[str] = []
+
+    def visit(f: Any, seen: frozenset[Any]) -> None:
+        code = f.__code__
+        parts.extend([code.co_code.hex(), repr(code.co_names), repr(code.co_consts)])
+        for name in code.co_names:
+            found = f.__globals__.get(name)
+            if isinstance(found, int | float):
+                parts.append(repr(found))
+            elif isinstance(found, python_types.FunctionType) and found not in seen:
+                visit(found, seen | {found})
+
+    visit(function, frozenset({function}))
+    return hashlib.sha1("|".join(parts).encode()).hexdigest()[:12]
+
+
+def bound(body: Callable[..., Any], tag: str, names: dict[str, Any]) -> Callable[..., Any]:
+    """The loop body as a function of its own, with these globals, under a name that says so."""
+    name = f"{body.__name__}_{tag}"
+    code = body.__code__.replace(co_name=name, co_qualname=name)
+    function = python_types.FunctionType(code, {**vars(loops), **names}, name)
+    function.__qualname__, function.__module__ = name, loops.__name__
+    return function
+
+
+def formula(function: Callable[..., Any]) -> Any:
+    """A formula or slope compiled, with the helpers that it names."""
+    helpers = {
+        name: njit(found, pipeline_class=Narrowing, **maths.EXACT)
+        for name in function.__code__.co_names
+        if isinstance(found := function.__globals__.get(name), python_types.FunctionType)
+    }
+    own = python_types.FunctionType(function.__code__, {**function.__globals__, **helpers}, function.__name__)
+    return njit(own, pipeline_class=Narrowing, **maths.EXACT)
+
+
+def constants(dtype: Any) -> dict[str, Any]:
+    """What the loop bodies call by names in capitals, in a dtype."""
+    narrow = dtype == np.float32
+    real, whole = (np.float32, np.int32) if narrow else (np.float64, np.int64)
+    return {
+        "ZERO": real(0),
+        "ONE": real(1),
+        "TWO": real(2),
+        "FOUR": real(4),
+        "LOG2": real(1.4426950408889634),
+        "MINUS_INF": real(-np.inf),
+        "FAR": real(min(FAR, float(np.finfo(dtype).max))),
+        "INT": whole,
+        "SIGN": whole(31 if narrow else 63),
+        "POSITIVE": whole(2**31 - 1 if narrow else 2**63 - 1),
+        "LOWEST": whole(-(2**31) if narrow else -(2**63)),
+        "exp2": maths.exp2_32 if narrow else maths.exp2_64,
+        "tanh": maths.tanh_32 if narrow else maths.tanh_64,
+        "bits": maths.bits32 if narrow else maths.bits64,
+        "of_bits": maths.float32_of if narrow else maths.float64_of,
+        "maths": maths,
+    }
+
+
+def compiled(body: Callable[..., Any], tag: str, names: dict[str, Any], signature: Any) -> Any:
+    """The bound body, compiled for the signature, from the disk if it is there; without the disk if that fails."""
+    function = bound(body, tag, names)
+    options: dict[str, Any] = {"nogil": True, **maths.SUMS}
+    try:
+        return njit(signature, cache=True, **options)(function)
+    except Exception:  # a folder that cannot be written, a file that cannot be read: neither is an error
+        return njit(signature, **options)(function)
+
+
+class Signatures:
+    """The types of all that is compiled, in a dtype: what is given is C-contiguous."""
+
+    def __init__(self, dtype: Any) -> None:
+        real, n = types.float32 if dtype == np.float32 else types.float64, types.int64
+        row, matrix = types.Array(real, 1, "C"), types.Array(real, 2, "C")
+        whole, flags = types.Array(n, 1, "C"), types.Array(types.boolean, 2, "C")
+        tile = (matrix, matrix, matrix, n, n, n, n, matrix, row)
+        self.fill = types.void(types.boolean, *tile)
+        self.back = types.void(*tile, row, matrix, matrix, matrix)
+        fills, backs = ((types.FunctionType(s),) * loops.SLOTS for s in (self.fill, self.back))
+        terms = types.UniTuple(types.UniTuple(matrix, 3), loops.SLOTS)
+        edits = (whole, whole, whole, flags, matrix)
+        dropout = (types.Array(n, 2, "C"), n, n, real)
+        self.forward = types.void(n, *fills, terms, matrix, *edits, *dropout, row, row, matrix, n, n)
+        self.scores = types.void(n, *fills, terms, matrix, *edits, matrix, n, n)
+        self.backward = types.void(
+            n, *fills, *backs, terms, terms, matrix, *edits, *dropout, row, row, matrix, matrix, matrix, n, n
+        )
+
+
+MADE: dict[Any, Any] = {}
+
+
+def scorer(kind: str, pairing: str, of: Any, slope: Any, parameters: int, dtype: Any) -> Any:
+    """``fill`` or ``back`` of a pairing and a formula, as a first-class function: one signature for all."""
+    key = (kind, pairing, of, slope, parameters, dtype)
+    with LOCK:
+        if key not in MADE:
+            names = constants(dtype)
+            tag = f"{pairing}{parameters}_{dtype}_{fingerprint(of)}{fingerprint(slope)}_{VERSION}"
+            inner = {
+                "rescale": njit(bound(loops.rescale, tag, names), **maths.EXACT),
+                "rescale_slope": njit(bound(loops.rescale_slope, tag, names), **maths.EXACT),
+                "pair": njit(bound(getattr(loops, f"pair_{pairing}"), tag, names), **maths.SUMS),
+                "formula_at": _at("formula", of, parameters, names),
+            }
+            if kind == "back":
+                inner["pair_back"] = njit(bound(getattr(loops, f"back_{pairing}"), tag, names), **maths.SUMS)
+                inner["slope_at"] = _at("slope", slope, parameters, names)
+            signature = getattr(Signatures(dtype), kind)
+            made = compiled(getattr(loops, kind), tag, {**names, **inner}, signature)
+            MADE[key] = CompileResultWAP(next(iter(made.overloads.values())))
+        return MADE[key]
+
+
+def _at(kind: str, function: Any, parameters: int, names: dict[str, Any]) -> Any:
+    body = getattr(loops, f"_{kind}_at{parameters}")
+    return njit(bound(body, fingerprint(function), {**names, kind: formula(function)}), **maths.EXACT)
+
+
+def driver(name: str, dtype: Any) -> Any:
+    """``forward``, ``backward`` or ``scores`` in a dtype; one for all scores."""
+    with LOCK:
+        if (name, dtype) not in MADE:
+            names = constants(dtype)
+            tag = f"{dtype}_{VERSION}"
+            inner = {n: njit(bound(getattr(loops, n), tag, names), **maths.SUMS) for n in BOUND}
+            signature = getattr(Signatures(dtype), name)
+            MADE[name, dtype] = compiled(getattr(loops, name), tag, {**names, **inner}, signature)
+        return MADE[name, dtype]
+
+
+def known(pairing: Pairing) -> bool:
+    """Whether there is a loop body for this pairing."""
+    return hasattr(loops, f"pair_{pairing.name}")

@@ -1,0 +1,375 @@
+"""Cuts a problem into jobs of some queries each, and runs compiled loops over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from regard.arrays import Array, is_torch
+from regard.engines.fused import threads
+from regard.engines.fused.compiling import driver, known, scorer
+from regard.engines.fused.loops import SLOTS, TALL
+from regard.partial import Partial
+from regard.problem import Problem, row_hashes, spoiled
+from regard.scores.base import Term
+
+ROWS = 256  # queries of a job, a multiple of the rows of a tile
+PARTS = 8  # how many sums over keys a backward keeps side by side; fixed, so that no result depends on the threads
+
+
+def numpy_of(x: Array) -> np.ndarray[Any, Any]:
+    """The same memory as a NumPy array."""
+    return x.detach().numpy() if is_torch(x) else np.asarray(x)
+
+
+def like_of(problem: Problem, x: np.ndarray[Any, Any]) -> Array:
+    """The same memory as an array of the problem's library."""
+    return problem.xp.from_numpy(x) if is_torch(problem.value) else x
+
+
+def why_not(problem: Problem) -> str | None:
+    """Why there is no loop for the problem."""
+    if len(problem.terms) > SLOTS:
+        return f"it adds up to {SLOTS} scores, not {len(problem.terms)}"
+    for t in problem.terms:
+        if not known(t.pairing):
+            return f'it has no loop for the pairing "{t.pairing.name}"'
+        if len(t.parameters) > 2 or t.formula.__closure__:
+            return "it cannot compile the formula"
+        if t.pairing.name != "offset" and not all(np.isfinite(numpy_of(x)).all() for x in t.arrays):
+            return "a prepared query, key or parameter is not finite"
+    return None
+
+
+Matrix = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Some queries of one entry of the leading axes, as plain matrices, and where they stand in the whole."""
+
+    at: tuple[int, ...]
+    queries: slice
+    count: int  # of terms; their slots hold the first one again where there are fewer
+    scorers: tuple[Any, ...]
+    terms: tuple[tuple[Matrix, Matrix, Matrix], ...]  # query (q, C), key (C', K), the formula's numbers (q, P + 2)
+    value: Matrix  # (V, K)
+    edits: tuple[Matrix, ...]  # start, stop and gap (q,), live (q, K) or (0, 0), bias (1 or q, 1 or K) or (0, 0)
+    dropout: tuple[Any, ...]  # hashes (q, 2) or (0, 2), position of key 0, what a hash must reach to stay, scale
+
+    def rows(self, i: int, j: int) -> Job:
+        """The job of some of its queries only."""
+        start, stop, gap, live, bias = self.edits
+        edits = start[i:j], stop[i:j], gap[i:j], live[i:j], bias[i:j] if bias.shape[0] > 1 else bias
+        terms = tuple((q[i:j], k, p[i:j]) for q, k, p in self.terms)
+        return replace(self, queries=slice(self.queries.start + i, self.queries.start + j), terms=terms, edits=edits)
+
+
+class Run:
+    """A problem as jobs. What belongs to keys is made once for all jobs that share it."""
+
+    def __init__(self, problem: Problem, *kinds: str) -> None:
+        self.kinds = kinds or ("fill",)
+        self.problem, self.layout = problem, problem.layout
+        self.dtype = numpy_of(problem.value).dtype
+        self._made: dict[Any, Matrix] = {}
+
+    @property
+    def rows(self) -> int:
+        """Queries of a job: a multiple of a tile's, so that no result depends on how jobs are cut."""
+        tiles = -(-self.layout.queries // (PARTS * TALL))
+        return TALL * min(max(tiles, 1), ROWS // TALL)
+
+    def jobs(self) -> Iterator[Job]:
+        """Blocks of queries of every entry."""
+        for at in np.ndindex(*self.layout.leading):
+            for i in range(0, self.layout.queries, self.rows):
+                yield self.job(at, slice(i, min(i + self.rows, self.layout.queries)))
+
+    def parts(self) -> list[list[Job]]:
+        """The jobs of each entry in at most PARTS groups, which sum over keys side by side."""
+        out = []
+        for at in np.ndindex(*self.layout.leading):
+            blocks = [
+                slice(i, min(i + self.rows, self.layout.queries)) for i in range(0, self.layout.queries, self.rows)
+            ]
+            size = -(-len(blocks) // PARTS)
+            for n in range(0, len(blocks), max(size, 1)):
+                out.append([self.job(at, q) for q in blocks[n : n + size]])
+        return out
+
+    def job(self, at: tuple[int, ...], queries: slice) -> Job:
+        terms, modes = [], []
+        for n, t in enumerate(self.problem.terms):
+            query = rows_of(numpy_of(t.query), at, queries)
+            mode = t.pairing.name
+            if mode == "additive":
+                mode, query = self._additive(n, t, at, query)
+            if mode == "offset":  # the table's sizes travel with it
+                axes = t.key.shape[-1]
+                sizes = np.broadcast_to(np.asarray(t.pairing.shape, self.dtype), (len(query), axes))  # type: ignore[attr-defined]
+                query = np.concatenate([query[:, :axes], sizes, query[:, axes:]], axis=1)
+            modes.append(mode)
+            terms.append((query, self._key(n, t, at, mode), self._parameters(t, at, queries)))
+        scorers = tuple(
+            slots(
+                scorer(kind, mode, t.formula, t.slope, len(t.parameters), self.dtype)
+                for mode, t in zip(modes, self.problem.terms, strict=True)
+            )
+            for kind in self.kinds
+        )
+        edits = (*self._seen(at, queries), self._bias(at, queries))
+        dropout = self._dropout(at, queries)
+        return Job(at, queries, len(terms), sum(scorers, ()), slots(terms), self._value(at), edits, dropout)
+
+    def _additive(self, n: int, t: Term, at: tuple[int, ...], query: Matrix) -> tuple[str, Matrix]:
+        """Which form of the additive pairing is exact and finite for these queries and all keys."""
+        hidden = t.key.shape[-1]
+        a, v = query[:, :hidden], query[:, hidden:]
+        most = float(
+            self._kept(("most", n, reduced(t.key, at)), lambda: np.asarray(largest(entry(numpy_of(t.key), at))))
+        )
+        reach = largest(a)
+        if reach + most <= SMALL:
+            return "additive_small", np.concatenate([np.expm1(2 * a), v], axis=1)
+        if reach + most <= LARGE[self.dtype.name]:
+            return "additive", np.concatenate([np.exp(2 * a), v], axis=1)
+        return "additive_large", query
+
+    def _key(self, n: int, t: Term, at: tuple[int, ...], mode: str) -> Matrix:
+        def make() -> Matrix:
+            key = entry(numpy_of(t.key), at).T
+            if mode == "additive_small":
+                key = np.concatenate([np.exp(2 * key), np.expm1(2 * key)])
+            elif mode == "additive":
+                key = np.exp(2 * key)
+            return plain(key)
+
+        return self._kept(("key", n, mode, reduced(t.key, at)), make)
+
+    def _value(self, at: tuple[int, ...]) -> Matrix:
+        value = self.problem.value
+        return self._kept(("value", reduced(value, at)), lambda: plain(entry(numpy_of(value), at).T))
+
+    def _parameters(self, t: Term, at: tuple[int, ...], queries: slice) -> Matrix:
+        p = np.ones((queries.stop - queries.start, len(t.parameters) + 2), self.dtype)
+        for n, x in enumerate((*t.parameters, t.factor, t.root)):
+            if x is not None:
+                p[:, n] = rows_of(numpy_of(x), at, queries)[:, 0]
+        return p
+
+    def _seen(self, at: tuple[int, ...], queries: slice) -> tuple[Matrix, ...]:
+        """start, stop, gap of each query, and an array of truth values where the mask is no range."""
+        count, keys, mask = queries.stop - queries.start, self.layout.keys, self.problem.mask
+        whole = np.zeros(count, np.int64), np.full(count, keys), np.full(count, -1)
+        if mask is None:
+            return (*whole, np.empty((0, 0), bool))
+        ranges = mask.ranges(self.layout, queries)
+        if ranges is not None:
+            start, stop, gap = (np.broadcast_to(entry(numpy_of(x)[..., None], at)[:, 0], count) for x in ranges)
+            kept = np.clip(start, 0, keys), np.clip(stop, 0, keys), gap
+            return (*(plain(x, np.int64) for x in kept), np.empty((0, 0), bool))
+        low, high = mask.bounds(self.layout, queries)
+        live = np.zeros((count, keys), bool)
+        live[:, low:high] = entry(numpy_of(mask.tile(self.layout, queries, slice(low, high))), at)
+        return whole[0] + low, whole[1] * 0 + high, whole[2], live
+
+    def _bias(self, at: tuple[int, ...], queries: slice) -> Matrix:
+        if self.problem.bias is None:
+            return np.empty((0, 0), self.dtype)
+        bias = numpy_of(self.problem.bias)
+        return rows_of(bias.reshape((1,) * (2 - bias.ndim) + bias.shape), at, queries)
+
+    def _dropout(self, at: tuple[int, ...], queries: slice) -> tuple[Any, ...]:
+        p, start = self.problem.dropout, self.layout.key_start
+        if not p:
+            return np.empty((0, 2), np.int64), start, 0, self.dtype.type(1)
+        hashes = np.stack([entry(numpy_of(h), at)[:, 0] for h in row_hashes(self.problem, queries)], axis=1)
+        return hashes, start, int(p * 2**32), self.dtype.type(1 / (1 - p) if p < 1 else 0)
+
+    def _kept(self, key: Any, make: Callable[[], Matrix]) -> Matrix:
+        """What was made before under this key, or what is made now."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+
+SMALL = 0.5  # |a| + |b| up to which the form for small projections is as exact as tanh
+# |a| + |b| up to which (1 + e^2a e^2b)^4 does not overflow float32; beyond 20, tanh rounds to 1 where fractions do not
+LARGE = {"float32": 10.5, "float64": 20.0}
+
+
+def slots(found: Iterable[Any]) -> tuple[Any, ...]:
+    """As many as there are slots, the first one again where there are fewer."""
+    some = tuple(found)
+    return some + some[:1] * (SLOTS - len(some))
+
+
+def largest(x: Matrix) -> float:
+    return float(np.abs(x).max()) if x.size else 0.0
+
+
+def reduced(x: Array, at: tuple[int, ...]) -> tuple[int, ...]:
+    """The index of an entry in an array that may lack leading axes or have them at size 1."""
+    lead = tuple(x.shape[:-2])
+    return tuple(0 if n == 1 else i for n, i in zip(lead, at[len(at) - len(lead) :], strict=True))
+
+
+def entry(x: Matrix, at: tuple[int, ...]) -> Matrix:
+    """The matrix of one entry."""
+    found: Matrix = x[reduced(x, at)]
+    return found
+
+
+def rows_of(x: Matrix, at: tuple[int, ...], queries: slice) -> Matrix:
+    """These rows of one entry, or its one row, contiguous."""
+    found = entry(x, at)
+    return plain(found if found.shape[0] == 1 and x.shape[-2] == 1 else found[queries])
+
+
+def plain(x: Matrix, dtype: Any = None) -> Matrix:
+    """Contiguous and writable, as the compiled signatures have it; a copy only where it is not."""
+    return np.require(x, dtype, ("C", "W"))
+
+
+def pool(problem: Problem) -> Partial:
+    run = Run(problem)
+    forward = driver("forward", run.dtype)
+    top, weight_sum = np.full(problem.rows, -np.inf, run.dtype), np.zeros(problem.rows, run.dtype)
+    value_sum = np.zeros((*problem.rows, problem.value.shape[-1]), run.dtype)
+
+    def work(job: Job) -> None:
+        out = tuple(x[job.at][job.queries] for x in (top, weight_sum, value_sum))
+        forward(job.count, *job.scorers, job.terms, job.value, *job.edits, *job.dropout, *out, 0, len(out[0]))
+
+    threads.run(work, run.jobs())
+    sums = like_of(problem, weight_sum), like_of(problem, value_sum)
+    return Partial(like_of(problem, top), *spoiled(problem, sums))
+
+
+def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_value_sum: Array) -> tuple[Array, ...]:
+    run = Run(problem, "fill", "back")
+    loop = driver("backward", run.dtype)
+    top, to_z, to_o = (plain(numpy_of(x), run.dtype) for x in (maximum, grad_weight_sum, grad_value_sum))
+    grads = [np.zeros(tuple(a.shape), run.dtype) for a in problem.arrays]
+    places = [len(t.arrays) for t in problem.terms]
+    parts = run.parts()
+    done: list[Any] = [None] * len(parts)
+
+    def work(n: int) -> None:
+        to_keys = [np.zeros((t.key.shape[-1], problem.layout.keys), run.dtype) for t in problem.terms]
+        to_value = np.zeros((problem.value.shape[-1], problem.layout.keys), run.dtype)
+        rows = []
+        for job in parts[n]:
+            count = job.queries.stop - job.queries.start
+            to_rows = [(np.zeros_like(q), np.zeros_like(p)) for q, _, p in job.terms[: job.count]]
+            to_bias = np.zeros((count, problem.layout.keys) if problem.bias is not None else (0, 0), run.dtype)
+            to_terms = tuple((q, k, p) for (q, p), k in zip(to_rows, to_keys, strict=True))
+            out = tuple(x[job.at][job.queries] for x in (top, to_z, to_o))
+            arrays = job.terms, slots(to_terms), job.value
+            loop(job.count, *job.scorers, *arrays, *job.edits, *job.dropout, *out, to_value, to_bias, 0, count)
+            rows.append((job, to_rows, _reduced(problem, to_bias)))
+        done[n] = parts[n][0].at, to_keys, to_value, rows
+
+    threads.run(work, range(len(parts)))
+    for at, to_keys, to_value, rows in done:  # in order, so that sums are the same for any number of threads
+        grads[sum(places)][reduced(problem.value, at)] += to_value.T
+        first = 0
+        for n, t in enumerate(problem.terms):
+            grads[first + 1][reduced(t.key, at)] += to_keys[n].T
+            for job, to_rows, _ in rows:
+                to_query, to_parameters = to_rows[n]
+                if t.pairing.name == "offset":
+                    axes = t.key.shape[-1]
+                    to_query = np.delete(to_query, range(axes, 2 * axes), axis=1)
+                add_rows(grads[first], at, job.queries, to_query)
+                for m in range(places[n] - 2):  # the factor, if there is one, stands behind the parameters
+                    add_rows(grads[first + 2 + m], at, job.queries, to_parameters[:, m : m + 1])
+            first += places[n]
+        if problem.bias is not None:
+            for job, _, to_bias in rows:
+                wide = grads[-1].reshape((1,) * (2 - grads[-1].ndim) + grads[-1].shape)
+                add_rows(wide, at, job.queries, to_bias)
+    return tuple(like_of(problem, g) for g in grads)
+
+
+def _reduced(problem: Problem, to_bias: Matrix) -> Matrix | None:
+    """Summed over the axes along which the bias was broadcast."""
+    if problem.bias is None:
+        return None
+    shape = (1,) * (2 - problem.bias.ndim) + tuple(problem.bias.shape)
+    to_bias = to_bias.sum(axis=0, keepdims=True) if shape[-2] == 1 else to_bias
+    return to_bias.sum(axis=1, keepdims=True) if shape[-1] == 1 else to_bias
+
+
+def weights(problem: Problem) -> Array:
+    partial = pool(problem)
+    run = Run(problem)
+    out = np.empty((*problem.rows, problem.layout.keys), run.dtype)
+    top, z = numpy_of(partial.max), numpy_of(partial.weight_sum)
+    loop = driver("scores", run.dtype)
+
+    def work(job: Job) -> None:
+        s, m = out[job.at][job.queries], top[job.at][job.queries]
+        loop(job.count, *job.scorers, job.terms, job.value, *job.edits, s, 0, len(s))
+        gone = s == -np.inf
+        s -= np.where(m == -np.inf, 0.0, m)[:, None]
+        np.exp(s, out=s)
+        total = z[job.at][job.queries][:, None]
+        s /= np.where(total == 0, 1, total)
+        s[gone] = 0  # also where the row's weight sum is NaN
+
+    threads.run(work, run.jobs())
+    return like_of(problem, out)
+
+
+def top(problem: Problem, n: int) -> tuple[Array, Array]:
+    partial = pool(problem)
+    run, keys = Run(problem), problem.layout.keys
+    n = min(n, keys)
+    weights, index = np.zeros((*problem.rows, n), run.dtype), np.full((*problem.rows, n), -1)
+    top, z = numpy_of(partial.max), numpy_of(partial.weight_sum)
+    loop = driver("scores", run.dtype)
+
+    def work(job: Job) -> None:
+        for i in range(0, job.queries.stop - job.queries.start, TALL):
+            j = min(i + TALL, job.queries.stop - job.queries.start)
+            s = np.empty((j - i, keys), run.dtype)
+            here = job.rows(i, j)
+            loop(here.count, *here.scorers, here.terms, here.value, *here.edits, s, 0, j - i)
+            order = best(s, n)
+            found = np.take_along_axis(s, order, -1)
+            live = found > -np.inf
+            rows = slice(here.queries.start, here.queries.stop)
+            m, total = top[job.at][rows][:, None], z[job.at][rows][:, None]
+            w = np.exp(found - np.where(m == -np.inf, 0, m)) / np.where(total == 0, 1, total)
+            weights[job.at][rows], index[job.at][rows] = np.where(live, w, 0), np.where(live, order, -1)
+
+    threads.run(work, run.jobs())
+    return like_of(problem, weights), like_of(problem, index)
+
+
+def best(s: Matrix, n: int) -> Matrix:
+    """The places of the n largest entries of each row, descending, ties by lower index."""
+    keys = s.shape[-1]
+    if n < keys // 4:  # all that is not smaller than the n-th largest, and a stable sort of these few
+        least = np.partition(s, keys - n, axis=-1)[:, keys - n, None]
+        rows = []
+        for row, edge in zip(s, least[:, 0], strict=True):
+            some = np.flatnonzero(row >= edge)
+            rows.append(some[np.argsort(-row[some], kind="stable")[:n]])
+        return np.stack(rows)
+    return np.argsort(-s, axis=-1, kind="stable")[:, :n]
+
+
+def add_rows(into: Matrix, at: tuple[int, ...], queries: slice, rows: Matrix) -> None:
+    """Adds some queries' rows to an array that may have one row for all."""
+    one = into.shape[-2] == 1
+    found = into[reduced(into, at)]
+    if one:
+        found += rows.sum(axis=0, keepdims=True)
+    else:
+        found[queries] += rows
