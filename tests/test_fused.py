@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -221,3 +222,19 @@ def long_double(wide, v, value, cotangent):
     to_t = to_s[..., None] * v * (1 - t * t)
     found = out, to_t.sum(1), to_t.sum(0), np.einsum("qk,qkh->h", to_s, t), w.T @ g
     return [torch.tensor(x.astype(np.float64)) for x in found]
+
+
+@pytest.mark.parametrize("mask", [None, rg.Causal(), rg.Segments(np.arange(6007) // 100) | rg.NotSelf()])
+def test_no_array_of_all_pairs_is_ever_held(mask):
+    x = np.random.default_rng(0).normal(size=(6007, 2))
+
+    def run():
+        rg.attention_pool_gradients(np.ones_like(x), x, x, x, rg.Gaussian(0.5), mask=mask, engine="fused")
+
+    run()  # compiled, and its threads started
+    tracemalloc.start()
+    try:
+        run()
+        assert tracemalloc.get_traced_memory()[1] < 6007**2 / 2  # one byte a pair would be twice that
+    finally:
+        tracemalloc.stop()

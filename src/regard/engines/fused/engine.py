@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from regard.problem import Problem, row_hashes, spoiled
 from regard.scores.base import Term
 
 ROWS = 256  # queries of a job, a multiple of the rows of a tile
+PAIRS = 1 << 19  # of a job whose mask is an array
 PARTS = 8  # how many sums over keys a backward keeps side by side; fixed, so that no result depends on the threads
 
 
@@ -76,32 +78,24 @@ class Run:
         self.problem, self.layout = problem, problem.layout
         self.dtype = numpy_of(problem.value).dtype
         self._made: dict[Any, Matrix] = {}
-
-    @property
-    def rows(self) -> int:
-        """Queries of a job: a multiple of a tile's, so that no result depends on how jobs are cut."""
+        self._making = threading.Lock()
         tiles = -(-self.layout.queries // (PARTS * TALL))
-        return TALL * min(max(tiles, 1), ROWS // TALL)
+        most = ROWS if self._by_ranges(slice(0, 1)) else max(PAIRS // max(self.layout.keys, 1), TALL)
+        rows = TALL * min(max(tiles, 1), min(most, ROWS) // TALL)  # whole tiles: no result depends on how jobs are cut
+        self.blocks = [slice(i, min(i + rows, self.layout.queries)) for i in range(0, self.layout.queries, rows)]
+        self.entries = list(np.ndindex(*self.layout.leading))
 
-    def jobs(self) -> Iterator[Job]:
-        """Blocks of queries of every entry."""
-        for at in np.ndindex(*self.layout.leading):
-            for i in range(0, self.layout.queries, self.rows):
-                yield self.job(at, slice(i, min(i + self.rows, self.layout.queries)))
+    def places(self) -> list[tuple[tuple[int, ...], slice]]:
+        """Where there is a job: some queries of every entry."""
+        return [(at, queries) for at in self.entries for queries in self.blocks]
 
-    def parts(self) -> list[list[Job]]:
+    def parts(self) -> list[tuple[tuple[int, ...], list[slice]]]:
         """The jobs of each entry in at most PARTS groups, which sum over keys side by side."""
-        out = []
-        for at in np.ndindex(*self.layout.leading):
-            blocks = [
-                slice(i, min(i + self.rows, self.layout.queries)) for i in range(0, self.layout.queries, self.rows)
-            ]
-            size = -(-len(blocks) // PARTS)
-            for n in range(0, len(blocks), max(size, 1)):
-                out.append([self.job(at, q) for q in blocks[n : n + size]])
-        return out
+        size = max(-(-len(self.blocks) // PARTS), 1)
+        return [(at, self.blocks[n : n + size]) for at in self.entries for n in range(0, len(self.blocks), size)]
 
     def job(self, at: tuple[int, ...], queries: slice) -> Job:
+        """What one call of a loop takes; made when its turn comes, since a mask may be an array of all its pairs."""
         terms, modes = [], []
         for n, t in enumerate(self.problem.terms):
             query = rows_of(numpy_of(t.query), at, queries)
@@ -167,7 +161,7 @@ class Run:
         whole = np.zeros(count, np.int64), np.full(count, keys), np.full(count, -1)
         if mask is None:
             return (*whole, np.empty((0, 0), bool))
-        ranges = mask.ranges(self.layout, queries)
+        ranges = self._by_ranges(queries)
         if ranges is not None:
             start, stop, gap = (np.broadcast_to(entry(numpy_of(x)[..., None], at)[:, 0], count) for x in ranges)
             kept = np.clip(start, 0, keys), np.clip(stop, 0, keys), gap
@@ -176,6 +170,11 @@ class Run:
         live = np.zeros((count, keys), bool)
         live[:, low:high] = entry(numpy_of(mask.tile(self.layout, queries, slice(low, high))), at)
         return whole[0] + low, whole[1] * 0 + high, whole[2], live
+
+    def _by_ranges(self, queries: slice) -> tuple[Array, ...] | None:
+        """start, stop and gap of the mask; None if it is more than that."""
+        mask = self.problem.mask
+        return () if mask is None else mask.ranges(self.layout, queries)
 
     def _bias(self, at: tuple[int, ...], queries: slice) -> Matrix:
         if self.problem.bias is None:
@@ -192,9 +191,10 @@ class Run:
 
     def _kept(self, key: Any, make: Callable[[], Matrix]) -> Matrix:
         """What was made before under this key, or what is made now."""
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        with self._making:
+            if key not in self._made:
+                self._made[key] = make()
+            return self._made[key]
 
 
 SMALL = 0.5  # |a| + |b| up to which the form for small projections is as exact as tanh
@@ -241,11 +241,12 @@ def pool(problem: Problem) -> Partial:
     top, weight_sum = np.full(problem.rows, -np.inf, run.dtype), np.zeros(problem.rows, run.dtype)
     value_sum = np.zeros((*problem.rows, problem.value.shape[-1]), run.dtype)
 
-    def work(job: Job) -> None:
+    def work(place: tuple[tuple[int, ...], slice]) -> None:
+        job = run.job(*place)
         out = tuple(x[job.at][job.queries] for x in (top, weight_sum, value_sum))
         forward(job.count, *job.scorers, job.terms, job.value, *job.edits, *job.dropout, *out, 0, len(out[0]))
 
-    threads.run(work, run.jobs())
+    threads.run(work, run.places())
     sums = like_of(problem, weight_sum), like_of(problem, value_sum)
     return Partial(like_of(problem, top), *spoiled(problem, sums))
 
@@ -263,7 +264,8 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
         to_keys = [np.zeros((t.key.shape[-1], problem.layout.keys), run.dtype) for t in problem.terms]
         to_value = np.zeros((problem.value.shape[-1], problem.layout.keys), run.dtype)
         rows = []
-        for job in parts[n]:
+        at, blocks = parts[n]
+        for job in (run.job(at, queries) for queries in blocks):
             count = job.queries.stop - job.queries.start
             to_rows = [(np.zeros_like(q), np.zeros_like(p)) for q, _, p in job.terms[: job.count]]
             to_bias = np.zeros((count, problem.layout.keys) if problem.bias is not None else (0, 0), run.dtype)
@@ -271,8 +273,8 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
             out = tuple(x[job.at][job.queries] for x in (top, to_z, to_o))
             arrays = job.terms, slots(to_terms), job.value
             loop(job.count, *job.scorers, *arrays, *job.edits, *job.dropout, *out, to_value, to_bias, 0, count)
-            rows.append((job, to_rows, _reduced(problem, to_bias)))
-        done[n] = parts[n][0].at, to_keys, to_value, rows
+            rows.append((job.queries, to_rows, _reduced(problem, to_bias)))
+        done[n] = at, to_keys, to_value, rows
 
     threads.run(work, range(len(parts)))
     for at, to_keys, to_value, rows in done:  # in order, so that sums are the same for any number of threads
@@ -280,19 +282,19 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
         first = 0
         for n, t in enumerate(problem.terms):
             grads[first + 1][reduced(t.key, at)] += to_keys[n].T
-            for job, to_rows, _ in rows:
+            for queries, to_rows, _ in rows:
                 to_query, to_parameters = to_rows[n]
                 if t.pairing.name == "offset":
                     axes = t.key.shape[-1]
                     to_query = np.delete(to_query, range(axes, 2 * axes), axis=1)
-                add_rows(grads[first], at, job.queries, to_query)
+                add_rows(grads[first], at, queries, to_query)
                 for m in range(places[n] - 2):  # the factor, if there is one, stands behind the parameters
-                    add_rows(grads[first + 2 + m], at, job.queries, to_parameters[:, m : m + 1])
+                    add_rows(grads[first + 2 + m], at, queries, to_parameters[:, m : m + 1])
             first += places[n]
         if problem.bias is not None:
-            for job, _, to_bias in rows:
+            for queries, _, to_bias in rows:
                 wide = grads[-1].reshape((1,) * (2 - grads[-1].ndim) + grads[-1].shape)
-                add_rows(wide, at, job.queries, to_bias)
+                add_rows(wide, at, queries, to_bias)
     return tuple(like_of(problem, g) for g in grads)
 
 
@@ -312,7 +314,8 @@ def weights(problem: Problem) -> Array:
     top, z = numpy_of(partial.max), numpy_of(partial.weight_sum)
     loop = driver("scores", run.dtype)
 
-    def work(job: Job) -> None:
+    def work(place: tuple[tuple[int, ...], slice]) -> None:
+        job = run.job(*place)
         s, m = out[job.at][job.queries], top[job.at][job.queries]
         loop(job.count, *job.scorers, job.terms, job.value, *job.edits, s, 0, len(s))
         gone = s == -np.inf
@@ -322,7 +325,7 @@ def weights(problem: Problem) -> Array:
         s /= np.where(total == 0, 1, total)
         s[gone] = 0  # also where the row's weight sum is NaN
 
-    threads.run(work, run.jobs())
+    threads.run(work, run.places())
     return like_of(problem, out)
 
 
@@ -334,7 +337,8 @@ def top(problem: Problem, n: int) -> tuple[Array, Array]:
     top, z = numpy_of(partial.max), numpy_of(partial.weight_sum)
     loop = driver("scores", run.dtype)
 
-    def work(job: Job) -> None:
+    def work(place: tuple[tuple[int, ...], slice]) -> None:
+        job = run.job(*place)
         for i in range(0, job.queries.stop - job.queries.start, TALL):
             j = min(i + TALL, job.queries.stop - job.queries.start)
             s = np.empty((j - i, keys), run.dtype)
@@ -348,7 +352,7 @@ def top(problem: Problem, n: int) -> tuple[Array, Array]:
             w = np.exp(found - np.where(m == -np.inf, 0, m)) / np.where(total == 0, 1, total)
             weights[job.at][rows], index[job.at][rows] = np.where(live, w, 0), np.where(live, order, -1)
 
-    threads.run(work, run.jobs())
+    threads.run(work, run.places())
     return like_of(problem, weights), like_of(problem, index)
 
 
