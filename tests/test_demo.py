@@ -195,9 +195,9 @@ def test_the_report_holds_all_that_it_shows(told):
 def test_the_report_names_its_data_and_its_maker(told):
     import regard
 
-    _, page = told
+    bare = re.sub(r'base64,[^"]*', "", told[1])  # a picture may spell any three letters
     for name in (f"Regard {regard.__version__}", "Silverman (1985)", "Tibshirani (2004)", "UCI", "scikit-learn"):
-        assert name in page
+        assert name in bare
 
 
 @pytest.mark.parametrize("blocked", ["folder", "page"])

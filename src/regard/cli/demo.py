@@ -343,9 +343,9 @@ def _digits(story: Story) -> None:
         Words(
             f"These two scores have {numbers:,} learned numbers each, or a few more, and learned them from {TRAINING} "
             "images by their leave-one-out loss. No image is asked about itself, yet the matrices have seen its label: "
-            "the leave-one-out errors of these two methods are too small to be believed, and only those on held-out "
-            f"images count. (The other {len(X) - TRAINING - HELD_OUT} images chose their penalty and number of steps.) "
-            "By these, comparing plain pixels is no worse: so few images are little to learn from."
+            "the leave-one-out errors of these two methods are too small to be believed. Only those on held-out images "
+            "count, and by them comparing plain pixels is no worse here. (The penalty and the number of steps were "
+            f"chosen by the {len(X) - TRAINING - HELD_OUT} images that are in neither set.)"
         ),
     ]
     story.sections.append(Section("Looking at digits", parts))
