@@ -26,8 +26,8 @@ from regard.engines.fused import loops, maths
 from regard.scores.base import FAR
 from regard.scores.pairings import Pairing
 
-VERSION = "6"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
-BOUND = ("drop", "largest", "edit", "fill_term", "back_term")
+VERSION = "8"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
+BOUND = ("drop", "copy", "largest", "edit", "fill_term", "back_term", "add_values", "to_weights", "to_values")
 LOCK = threading.RLock()
 
 
@@ -107,7 +107,7 @@ def formula(function: Callable[..., Any]) -> Any:
 def constants(dtype: Any) -> dict[str, Any]:
     """What the loop bodies call by names in capitals, in a dtype."""
     narrow = dtype == np.float32
-    real, whole = (np.float32, np.int32) if narrow else (np.float64, np.int64)
+    real = np.float32 if narrow else np.float64
     return {
         "ZERO": real(0),
         "ONE": real(1),
@@ -116,14 +116,11 @@ def constants(dtype: Any) -> dict[str, Any]:
         "LOG2": real(1.4426950408889634),
         "MINUS_INF": real(-np.inf),
         "FAR": real(min(FAR, float(np.finfo(dtype).max))),
-        "INT": whole,
-        "SIGN": whole(31 if narrow else 63),
-        "POSITIVE": whole(2**31 - 1 if narrow else 2**63 - 1),
-        "LOWEST": whole(-(2**31) if narrow else -(2**63)),
+        "WIDE": loops.BYTES // np.dtype(dtype).itemsize,
         "exp2": maths.exp2_32 if narrow else maths.exp2_64,
         "tanh": maths.tanh_32 if narrow else maths.tanh_64,
-        "bits": maths.bits32 if narrow else maths.bits64,
-        "of_bits": maths.float32_of if narrow else maths.float64_of,
+        "larger": maths.larger32 if narrow else maths.larger64,
+        "wide_vectors": maths.wide_vectors,
         "maths": maths,
     }
 
@@ -146,40 +143,49 @@ class Signatures:
         row, matrix = types.Array(real, 1, "C"), types.Array(real, 2, "C")
         whole, flags = types.Array(n, 1, "C"), types.Array(types.boolean, 2, "C")
         tile = (matrix, matrix, matrix, n, n, n, n, matrix, row)
-        self.fill = types.void(types.boolean, *tile)
+        self.fill = types.void(types.boolean, *tile, row)
         self.back = types.void(*tile, row, matrix, matrix, matrix)
         fills, backs = ((types.FunctionType(s),) * loops.SLOTS for s in (self.fill, self.back))
         terms = types.UniTuple(types.UniTuple(matrix, 3), loops.SLOTS)
         edits = (whole, whole, whole, flags, matrix)
         dropout = (types.Array(n, 2, "C"), n, n, real)
-        self.forward = types.void(n, *fills, terms, matrix, *edits, *dropout, row, row, matrix, n, n)
-        self.scores = types.void(n, *fills, terms, matrix, *edits, matrix, n, n)
+        self.forward = types.void(n, *fills, terms, matrix, *edits, *dropout, types.boolean, row, row, matrix, matrix, n, n)
+        self.scores = types.void(n, *fills, terms, matrix, *edits, matrix, matrix, n, n)
         self.backward = types.void(
-            n, *fills, *backs, terms, terms, matrix, *edits, *dropout, row, row, matrix, matrix, matrix, n, n
+            n, *fills, *backs, terms, terms, matrix, *edits, *dropout, row, row, matrix, matrix, matrix, matrix, n, n
         )
 
 
 MADE: dict[Any, Any] = {}
 
 
-def scorer(kind: str, pairing: str, of: Any, slope: Any, parameters: int, dtype: Any) -> Any:
-    """``fill`` or ``back`` of a pairing and a formula, as a first-class function: one signature for all."""
-    key = (kind, pairing, of, slope, parameters, dtype)
+def scorer(kind: str, pairing: str, near: int, of: Any, slope: Any, parameters: int, dtype: Any) -> Any:
+    """``fill`` or ``back`` of a pairing and a formula, as a first-class function: one signature for all.
+
+    ``near`` is the number of features where there is a body for so few of them, else 0.
+    """
+    body = f"{kind}_near" if near else kind
+    key = (body, near, pairing, of, slope, parameters, dtype)
     with LOCK:
         if key not in MADE:
             names = constants(dtype)
-            tag = f"{pairing}{parameters}_{dtype}_{fingerprint(of)}{fingerprint(slope)}_{VERSION}"
+            tag = f"{pairing}{near}_{parameters}_{dtype}_{fingerprint(of)}{fingerprint(slope)}_{VERSION}"
             inner = {
+                "add": njit(bound(loops.add, tag, names), **maths.SUMS),
                 "rescale": njit(bound(loops.rescale, tag, names), **maths.EXACT),
                 "rescale_slope": njit(bound(loops.rescale_slope, tag, names), **maths.EXACT),
-                "pair": njit(bound(getattr(loops, f"pair_{pairing}"), tag, names), **maths.SUMS),
                 "formula_at": _at("formula", of, parameters, names),
             }
+            if near:
+                inner["squares"] = njit(bound(getattr(loops, f"squares_{near}"), tag, names), **maths.SUMS)
+            else:
+                inner["pair"] = njit(bound(getattr(loops, f"pair_{pairing}"), tag, names), **maths.SUMS)
             if kind == "back":
-                inner["pair_back"] = njit(bound(getattr(loops, f"back_{pairing}"), tag, names), **maths.SUMS)
                 inner["slope_at"] = _at("slope", slope, parameters, names)
+                if not near:
+                    inner["pair_back"] = njit(bound(getattr(loops, f"back_{pairing}"), tag, names), **maths.SUMS)
             signature = getattr(Signatures(dtype), kind)
-            made = compiled(getattr(loops, kind), tag, {**names, **inner}, signature)
+            made = compiled(getattr(loops, body), tag, {**names, **inner}, signature)
             MADE[key] = CompileResultWAP(next(iter(made.overloads.values())))
         return MADE[key]
 
@@ -197,7 +203,9 @@ def driver(name: str, dtype: Any) -> Any:
             tag = f"{dtype}_{VERSION}"
             inner = {n: njit(bound(getattr(loops, n), tag, names), **maths.SUMS) for n in BOUND}
             signature = getattr(Signatures(dtype), name)
-            MADE[name, dtype] = compiled(getattr(loops, name), tag, {**names, **inner}, signature)
+            made = compiled(getattr(loops, name), tag, {**names, **inner}, signature)
+            # called without the dispatcher, which would ask for the types of all arguments every time
+            MADE[name, dtype] = next(iter(made.overloads.values())).entry_point
         return MADE[name, dtype]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from regard.arrays import Array, is_torch
 from regard.engines.fused import threads
 from regard.engines.fused.compiling import driver, known, scorer
-from regard.engines.fused.loops import SLOTS, TALL
+from regard.engines.fused.loops import BYTES, SLOTS, SPACE, TALL
 from regard.partial import Partial
 from regard.problem import Problem, row_hashes, spoiled
 from regard.scores.base import Term
@@ -80,7 +80,7 @@ class Run:
         self._made: dict[Any, Matrix] = {}
         self._making = threading.Lock()
         tiles = -(-self.layout.queries // (PARTS * TALL))
-        most = ROWS if self._by_ranges(slice(0, 1)) else max(PAIRS // max(self.layout.keys, 1), TALL)
+        most = ROWS if self._by_ranges(slice(0, 1)) is not None else max(PAIRS // max(self.layout.keys, 1), TALL)
         rows = TALL * min(max(tiles, 1), min(most, ROWS) // TALL)  # whole tiles: no result depends on how jobs are cut
         self.blocks = [slice(i, min(i + rows, self.layout.queries)) for i in range(0, self.layout.queries, rows)]
         self.entries = list(np.ndindex(*self.layout.leading))
@@ -110,7 +110,7 @@ class Run:
             terms.append((query, self._key(n, t, at, mode), self._parameters(t, at, queries)))
         scorers = tuple(
             slots(
-                scorer(kind, mode, t.formula, t.slope, len(t.parameters), self.dtype)
+                scorer(kind, mode, near(kind, t), t.formula, t.slope, len(t.parameters), self.dtype)
                 for mode, t in zip(modes, self.problem.terms, strict=True)
             )
             for kind in self.kinds
@@ -140,13 +140,13 @@ class Run:
                 key = np.concatenate([np.exp(2 * key), np.expm1(2 * key)])
             elif mode == "additive":
                 key = np.exp(2 * key)
-            return plain(key)
+            return lined(key)
 
         return self._kept(("key", n, mode, reduced(t.key, at)), make)
 
     def _value(self, at: tuple[int, ...]) -> Matrix:
         value = self.problem.value
-        return self._kept(("value", reduced(value, at)), lambda: plain(entry(numpy_of(value), at).T))
+        return self._kept(("value", reduced(value, at)), lambda: lined(entry(numpy_of(value), at).T))
 
     def _parameters(self, t: Term, at: tuple[int, ...], queries: slice) -> Matrix:
         p = np.ones((queries.stop - queries.start, len(t.parameters) + 2), self.dtype)
@@ -202,6 +202,13 @@ SMALL = 0.5  # |a| + |b| up to which the form for small projections is as exact 
 LARGE = {"float32": 10.5, "float64": 20.0}
 
 
+def near(kind: str, t: Term) -> int:
+    """The number of features, where there is a loop body for so few of them."""
+    features = t.key.shape[-1]
+    few = t.pairing.name == "squared_distance" and 1 <= features <= 4 and t.factor is None and t.root is None
+    return features if few and kind == "fill" else 0
+
+
 def slots(found: Iterable[Any]) -> tuple[Any, ...]:
     """As many as there are slots, the first one again where there are fewer."""
     some = tuple(found)
@@ -230,6 +237,29 @@ def rows_of(x: Matrix, at: tuple[int, ...], queries: slice) -> Matrix:
     return plain(found if found.shape[0] == 1 and x.shape[-2] == 1 else found[queries])
 
 
+def space(loop: str, dtype: Any) -> Matrix:
+    """Scratch of a loop."""
+    return lines(SPACE[loop], BYTES // dtype.itemsize, dtype)
+
+
+def lined(x: Matrix) -> Matrix:
+    """A copy whose rows begin with a cache line; the matrix itself if it is one contiguous row."""
+    if x.shape[0] == 1 and x.flags.c_contiguous and x.flags.writeable:
+        return x
+    copy = lines(*x.shape, x.dtype)
+    copy[:, : x.shape[1]] = x
+    return copy
+
+
+def lines(rows: int, columns: int, dtype: Any) -> Matrix:
+    """Zeros, at least so many columns wide, whose rows begin with a cache line: a vector across two takes two loads."""
+    line = 64 // dtype.itemsize
+    wide = -(-columns // line) * line
+    room = np.zeros(rows * wide + line, dtype)
+    skip = -room.ctypes.data % 64 // dtype.itemsize
+    return room[skip : skip + rows * wide].reshape(rows, wide)
+
+
 def plain(x: Matrix, dtype: Any = None) -> Matrix:
     """Contiguous and writable, as the compiled signatures have it; a copy only where it is not."""
     return np.require(x, dtype, ("C", "W"))
@@ -244,7 +274,7 @@ def pool(problem: Problem) -> Partial:
     def work(place: tuple[tuple[int, ...], slice]) -> None:
         job = run.job(*place)
         out = tuple(x[job.at][job.queries] for x in (top, weight_sum, value_sum))
-        forward(job.count, *job.scorers, job.terms, job.value, *job.edits, *job.dropout, *out, 0, len(out[0]))
+        forward(job.count, *job.scorers, job.terms, job.value, *job.edits, *job.dropout, False, *out, space("forward", run.dtype), 0, len(out[0]))
 
     threads.run(work, run.places())
     sums = like_of(problem, weight_sum), like_of(problem, value_sum)
@@ -261,9 +291,10 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
     done: list[Any] = [None] * len(parts)
 
     def work(n: int) -> None:
-        to_keys = [np.zeros((t.key.shape[-1], problem.layout.keys), run.dtype) for t in problem.terms]
-        to_value = np.zeros((problem.value.shape[-1], problem.layout.keys), run.dtype)
-        rows = []
+        keys = problem.layout.keys
+        to_keys = [lines(t.key.shape[-1], keys, run.dtype) for t in problem.terms]
+        to_value = lines(problem.value.shape[-1], keys, run.dtype)
+        rows, room = [], space("backward", run.dtype)
         at, blocks = parts[n]
         for job in (run.job(at, queries) for queries in blocks):
             count = job.queries.stop - job.queries.start
@@ -272,16 +303,16 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
             to_terms = tuple((q, k, p) for (q, p), k in zip(to_rows, to_keys, strict=True))
             out = tuple(x[job.at][job.queries] for x in (top, to_z, to_o))
             arrays = job.terms, slots(to_terms), job.value
-            loop(job.count, *job.scorers, *arrays, *job.edits, *job.dropout, *out, to_value, to_bias, 0, count)
+            loop(job.count, *job.scorers, *arrays, *job.edits, *job.dropout, *out, to_value, to_bias, room, 0, count)
             rows.append((job.queries, to_rows, _reduced(problem, to_bias)))
         done[n] = at, to_keys, to_value, rows
 
     threads.run(work, range(len(parts)))
     for at, to_keys, to_value, rows in done:  # in order, so that sums are the same for any number of threads
-        grads[sum(places)][reduced(problem.value, at)] += to_value.T
+        grads[sum(places)][reduced(problem.value, at)] += to_value.T[: problem.layout.keys]
         first = 0
         for n, t in enumerate(problem.terms):
-            grads[first + 1][reduced(t.key, at)] += to_keys[n].T
+            grads[first + 1][reduced(t.key, at)] += to_keys[n].T[: problem.layout.keys]
             for queries, to_rows, _ in rows:
                 to_query, to_parameters = to_rows[n]
                 if t.pairing.name == "offset":
@@ -317,7 +348,7 @@ def weights(problem: Problem) -> Array:
     def work(place: tuple[tuple[int, ...], slice]) -> None:
         job = run.job(*place)
         s, m = out[job.at][job.queries], top[job.at][job.queries]
-        loop(job.count, *job.scorers, job.terms, job.value, *job.edits, s, 0, len(s))
+        loop(job.count, *job.scorers, job.terms, job.value, *job.edits, s, space("scores", run.dtype), 0, len(s))
         gone = s == -np.inf
         s -= np.where(m == -np.inf, 0.0, m)[:, None]
         np.exp(s, out=s)
@@ -338,12 +369,12 @@ def top(problem: Problem, n: int) -> tuple[Array, Array]:
     loop = driver("scores", run.dtype)
 
     def work(place: tuple[tuple[int, ...], slice]) -> None:
-        job = run.job(*place)
+        job, room = run.job(*place), space("scores", run.dtype)
         for i in range(0, job.queries.stop - job.queries.start, TALL):
             j = min(i + TALL, job.queries.stop - job.queries.start)
             s = np.empty((j - i, keys), run.dtype)
             here = job.rows(i, j)
-            loop(here.count, *here.scorers, here.terms, here.value, *here.edits, s, 0, j - i)
+            loop(here.count, *here.scorers, here.terms, here.value, *here.edits, s, room, 0, j - i)
             order = best(s, n)
             found = np.take_along_axis(s, order, -1)
             live = found > -np.inf

@@ -2,8 +2,9 @@
 
 A tile of scores in a small buffer is the meeting place: scorers write it (several where scores are summed), bias and
 masks edit it, one shared exp-and-pool reads it. Rows are queries; the inner loop runs over keys, which stand transposed
-(one row per prepared feature), so that it is SIMD. Names in capitals and ``exp2``, ``bits``, ``formula_at``,
-``slope_at``, ``pair``, ``pair_back`` are bound by ``compiling``.
+(one row per prepared feature), so that it is SIMD. Names in capitals and ``exp2``, ``larger``, ``formula_at``,
+``slope_at``, ``squares``, ``pair``, ``pair_back`` are bound by ``compiling``; WIDE, the keys of a tile, too. Each body with
+a loop calls ``wide_vectors``, since it is vectorised before it is inlined.
 """
 
 # ruff: noqa: F821
@@ -14,13 +15,15 @@ from __future__ import annotations
 import numpy as np
 
 TALL = 8  # queries of a tile
-WIDE = 512  # keys of a tile
+BYTES = 4096  # of a row of a tile
+SPACE = {"forward": TALL + 2, "scores": TALL + 2, "backward": 3 * TALL + 2}  # rows of scratch that a loop takes
 SLOTS = 4  # terms of a score
 
 
 # --- pairings: one row of paired numbers, and the way back ------------------------------------------------------------
 def pair_squared_distance(q, k, i, j0, n, u):
     """u[j] = sum_c (q[i, c] - k[c, j])^2, up to four features at a time."""
+    wide_vectors()
     features = k.shape[0]
     if features == 0:
         for j in range(n):
@@ -64,6 +67,7 @@ def pair_squared_distance(q, k, i, j0, n, u):
 
 def back_squared_distance(q, k, i, j0, n, g, to_q, to_k):
     """Adds the gradient of row i, of u's gradient g, to query and key."""
+    wide_vectors()
     for c in range(k.shape[0]):
         a, total, x, y = q[i, c], ZERO, k[c, j0 : j0 + n], to_k[c, j0 : j0 + n]
         for j in range(n):
@@ -76,6 +80,7 @@ def back_squared_distance(q, k, i, j0, n, g, to_q, to_k):
 
 def pair_dot_product(q, k, i, j0, n, u):
     """u[j] = sum_c q[i, c] k[c, j]."""
+    wide_vectors()
     for j in range(n):
         u[j] = ZERO
     features = k.shape[0]
@@ -94,6 +99,7 @@ def pair_dot_product(q, k, i, j0, n, u):
 
 
 def back_dot_product(q, k, i, j0, n, g, to_q, to_k):
+    wide_vectors()
     for c in range(k.shape[0]):
         a, total, x, y = q[i, c], ZERO, k[c, j0 : j0 + n], to_k[c, j0 : j0 + n]
         for j in range(n):
@@ -104,6 +110,7 @@ def back_dot_product(q, k, i, j0, n, g, to_q, to_k):
 
 def pair_additive(q, k, i, j0, n, u):
     """u[j] = sum_h v_h tanh(a_h + b_h) = sum_h v_h - 2 sum_h v_h / (1 + e^2a e^2b), of q = [e^2a | v], k = e^2b."""
+    wide_vectors()
     hidden = k.shape[0]
     total = ZERO
     for j in range(n):
@@ -133,6 +140,7 @@ def pair_additive(q, k, i, j0, n, u):
 
 def back_additive(q, k, i, j0, n, g, to_q, to_k):
     """With r = 1 / (1 + e^2a e^2b): tanh = 1 - 2 r, and its slope is 4 (r - r^2)."""
+    wide_vectors()
     hidden = k.shape[0]
     c = 0
     while c + 2 <= hidden:  # one division for two fractions
@@ -176,6 +184,7 @@ def back_additive(q, k, i, j0, n, g, to_q, to_k):
 
 def pair_additive_small(q, k, i, j0, n, u):
     """The same for small projections, as exact as tanh: q = [e^2a - 1 | v], k = [e^2b; e^2b - 1]."""
+    wide_vectors()
     hidden = k.shape[0] // 2
     for j in range(n):
         u[j] = ZERO
@@ -188,6 +197,7 @@ def pair_additive_small(q, k, i, j0, n, u):
 
 
 def back_additive_small(q, k, i, j0, n, g, to_q, to_k):
+    wide_vectors()
     hidden = k.shape[0] // 2
     for c in range(hidden):
         a, v = q[i, c], q[i, hidden + c]
@@ -206,6 +216,7 @@ def back_additive_small(q, k, i, j0, n, g, to_q, to_k):
 
 def pair_additive_large(q, k, i, j0, n, u):
     """The same for projections whose exponentials overflow: q = [a | v], k = b, an exponential a pair."""
+    wide_vectors()
     hidden = k.shape[0]
     for j in range(n):
         u[j] = ZERO
@@ -216,6 +227,7 @@ def pair_additive_large(q, k, i, j0, n, u):
 
 
 def back_additive_large(q, k, i, j0, n, g, to_q, to_k):
+    wide_vectors()
     hidden = k.shape[0]
     for c in range(hidden):
         a, v, x, y = q[i, c], q[i, hidden + c], k[c, j0 : j0 + n], to_k[c, j0 : j0 + n]
@@ -232,6 +244,7 @@ def back_additive_large(q, k, i, j0, n, g, to_q, to_k):
 
 def pair_mismatch(q, k, i, j0, n, u):
     """u[j] = 1 where the codes differ."""
+    wide_vectors()
     a, x = q[i, 0], k[0, j0 : j0 + n]
     for j in range(n):
         u[j] = ONE if a != x[j] else ZERO
@@ -243,12 +256,14 @@ def back_mismatch(q, k, i, j0, n, g, to_q, to_k):
 
 def pair_absolute_difference(q, k, i, j0, n, u):
     """u[j] = |q - k[j]|."""
+    wide_vectors()
     a, x = q[i, 0], k[0, j0 : j0 + n]
     for j in range(n):
         u[j] = abs(a - x[j])
 
 
 def back_absolute_difference(q, k, i, j0, n, g, to_q, to_k):
+    wide_vectors()
     a, total, x, y = q[i, 0], ZERO, k[0, j0 : j0 + n], to_k[0, j0 : j0 + n]
     for j in range(n):
         d = a - x[j]
@@ -260,6 +275,7 @@ def back_absolute_difference(q, k, i, j0, n, g, to_q, to_k):
 
 def pair_offset(q, k, i, j0, n, u):
     """u[j] = table[k - q], -inf beyond it; q = [positions | sizes of the table | table]."""
+    wide_vectors()
     axes = k.shape[0]
     for j in range(n):
         at, inside = 0, True
@@ -273,6 +289,7 @@ def pair_offset(q, k, i, j0, n, u):
 
 
 def back_offset(q, k, i, j0, n, g, to_q, to_k):
+    wide_vectors()
     axes = k.shape[0]
     for j in range(n):
         at, inside = 0, True
@@ -287,34 +304,75 @@ def back_offset(q, k, i, j0, n, g, to_q, to_k):
 
 
 # --- scorers: a formula of a pairing, for a tile; one signature, so that several stand side by side ------------------
-def fill(first, q, k, p, i0, i1, j0, n, tile, u):
-    """Writes the first term's scores into the tile, and adds those of the others.
+def fill(first, q, k, p, i0, i1, j0, n, tile, u, most):
+    """Writes the first term's scores into the tile and the largest of each row into most; adds those of the others.
 
     The last two columns of p are the factor and the root, see ``Term``.
     """
+    wide_vectors()
     last = p.shape[1] - 2
     for i in range(i0, i1):
-        row, factor = tile[i - i0], p[i, last]
-        if first:
-            pair(q, k, i, j0, n, row)
-            rescale(row, n, p[i, last + 1])
-            for j in range(n):
-                row[j] = factor * formula_at(row[j], p, i)
-        else:
-            pair(q, k, i, j0, n, u)
-            rescale(u, n, p[i, last + 1])
-            for j in range(n):
-                row[j] += factor * formula_at(u[j], p, i)
+        row, factor, best = tile[i - i0, :n] if first else u[:n], p[i, last], MINUS_INF
+        pair(q, k, i, j0, n, row)
+        rescale(row, n, p[i, last + 1])
+        for j in range(n):
+            s = factor * formula_at(row[j], p, i)
+            row[j] = s
+            best = larger(best, s)
+        most[i - i0] = best
+        if not first:
+            add(row, tile[i - i0, :n])
+
+
+def fill_near(first, q, k, p, i0, i1, j0, n, tile, u, most):
+    """``fill`` of a squared distance of one to four features without factor and root: one pass."""
+    wide_vectors()
+    features = k.shape[0]
+    c, e = min(1, features - 1), min(2, features - 1)  # what there is not is not read, see ``squares``
+    x, y, z, t = k[0, j0 : j0 + n], k[c, j0 : j0 + n], k[e, j0 : j0 + n], k[features - 1, j0 : j0 + n]
+    for i in range(i0, i1):
+        row, best = tile[i - i0, :n] if first else u[:n], MINUS_INF
+        a, b, w, v = q[i, 0], q[i, c], q[i, e], q[i, features - 1]
+        for j in range(n):
+            s = formula_at(squares(a - x[j], b - y[j], w - z[j], v - t[j]), p, i)
+            row[j] = s
+            best = larger(best, s)
+        most[i - i0] = best
+        if not first:
+            add(row, tile[i - i0, :n])
+
+
+def add(row, into):
+    wide_vectors()
+    for j in range(row.shape[0]):
+        into[j] += row[j]
+
+
+def squares_1(d, e, f, g):
+    return d * d
+
+
+def squares_2(d, e, f, g):
+    return d * d + e * e
+
+
+def squares_3(d, e, f, g):
+    return d * d + e * e + f * f
+
+
+def squares_4(d, e, f, g):
+    return (d * d + e * e) + (f * f + g * g)
 
 
 def back(q, k, p, i0, i1, j0, n, tile, u, g, to_q, to_k, to_p):
-    """Adds the gradients of the term's arrays; the tile holds those of the scores."""
+    """Adds the gradients of the term's arrays; the tile holds those of the scores. to_p has no factor if p's is 1."""
+    wide_vectors()
     last = p.shape[1] - 2
     for i in range(i0, i1):
         pair(q, k, i, j0, n, u)
         root = p[i, last + 1]
         rescale(u, n, root)
-        row, factor = tile[i - i0], p[i, last]
+        row, factor = tile[i - i0, :n], p[i, last]
         for j in range(n):
             g[j] = factor * row[j] * slope_at(u[j], p, i)[0]
         for m in range(last):
@@ -322,17 +380,19 @@ def back(q, k, p, i0, i1, j0, n, tile, u, g, to_q, to_k, to_p):
             for j in range(n):
                 total += factor * row[j] * slope_at(u[j], p, i)[1 + m]
             to_p[i, m] += total
-        total = ZERO
-        for j in range(n):
-            s = formula_at(u[j], p, i)
-            total += row[j] * (s if s > MINUS_INF else ZERO)
-        to_p[i, last] += total
+        if to_p.shape[1] > last:
+            total = ZERO
+            for j in range(n):
+                s = formula_at(u[j], p, i)
+                total += row[j] * (s if s > MINUS_INF else ZERO)
+            to_p[i, last] += total
         rescale_slope(u, g, n, root)
         pair_back(q, k, i, j0, n, g, to_q, to_k)
 
 
 def rescale(u, n, root):
     """Paired numbers times root^2, where there is one; not reassociated, since root^2 may overflow."""
+    wide_vectors()
     if root != ONE:
         for j in range(n):
             u[j] = min(u[j] * root * root, FAR)
@@ -340,6 +400,7 @@ def rescale(u, n, root):
 
 def rescale_slope(u, g, n, root):
     """The way back of ``rescale``, of rescaled u."""
+    wide_vectors()
     if root != ONE:
         for j in range(n):
             g[j] = g[j] * root * root if u[j] < FAR else ZERO
@@ -370,51 +431,100 @@ def _slope_at2(u, p, i):
 
 
 # --- the meeting place ------------------------------------------------------------------------------------------------
-def edit(tile, i0, i1, j0, n, start, stop, gap, live, bias):
-    """Bias, ranges, the gap ("not myself") and an array of truth values; -inf where there is no key."""
-    for i in range(i0, i1):
-        row = tile[i - i0]
-        if bias.shape[0]:
-            b = bias[i % bias.shape[0]]
-            if bias.shape[1] == 1:
-                for j in range(n):
-                    row[j] += b[0]
-            else:
-                x = b[j0 : j0 + n]
-                for j in range(n):
-                    row[j] += x[j]
-        for j in range(min(max(start[i] - j0, 0), n)):
-            row[j] = MINUS_INF
-        for j in range(min(max(stop[i] - j0, 0), n), n):
-            row[j] = MINUS_INF
-        if j0 <= gap[i] < j0 + n:
-            row[gap[i] - j0] = MINUS_INF
-        if live.shape[0]:
-            x = live[i, j0 : j0 + n]
+def edit(row, i, j0, start, stop, gap, live, bias, gone):
+    """Bias, range, gap ("not myself") and truth values of a row; gone where there is no key. Whether it changed."""
+    wide_vectors()
+    n, changed = row.shape[0], False
+    if bias.shape[0]:
+        changed = True
+        b = bias[i % bias.shape[0]]
+        if bias.shape[1] == 1:
             for j in range(n):
-                row[j] = row[j] if x[j] else MINUS_INF
+                row[j] += b[0]
+        else:
+            x = b[j0 : j0 + n]
+            for j in range(n):
+                row[j] += x[j]
+    low, high = min(max(start[i] - j0, 0), n), min(max(stop[i] - j0, 0), n)
+    if low > 0 or high < n:
+        changed = True
+        row[:low] = gone
+        row[high:] = gone
+    if j0 <= gap[i] < j0 + n:
+        changed = True
+        row[gap[i] - j0] = gone
+    if live.shape[0]:
+        changed = True
+        x = live[i, j0 : j0 + n]
+        for j in range(n):
+            row[j] = row[j] if x[j] else gone
+    return changed
+
+
+def copy(row, into):
+    wide_vectors()
+    for j in range(row.shape[0]):
+        into[j] = row[j]
 
 
 def largest(row):
-    """The largest entry, by its bits: a maximum of floats does not vectorise, one of integers does."""
-    best = LOWEST
+    wide_vectors()
+    best = MINUS_INF
     for j in range(row.shape[0]):
-        w = bits(row[j])
-        w ^= (w >> SIGN) & POSITIVE  # negative floats order by their bits backwards
-        best = w if w > best else best
-    return of_bits(INT(best ^ ((best >> SIGN) & POSITIVE)))
+        best = larger(best, row[j])
+    return best
 
 
-def fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u):
+def add_values(tile, a, b, value, j0, n, value_sum):
+    """Adds the values times the weights of a tile: two queries, four columns at a time."""
+    wide_vectors()
+    columns = value.shape[0]
+    for i in range(a, b, 2):
+        h = min(i + 1, b - 1)
+        e, f = tile[i - a, :n], tile[h - a, :n]
+        for c in range(0, columns - columns % 4, 4):
+            x0, x1 = value[c, j0 : j0 + n], value[c + 1, j0 : j0 + n]
+            x2, x3 = value[c + 2, j0 : j0 + n], value[c + 3, j0 : j0 + n]
+            s0, s1, s2, s3 = ZERO, ZERO, ZERO, ZERO
+            t0, t1, t2, t3 = ZERO, ZERO, ZERO, ZERO
+            for j in range(n):
+                s0 += e[j] * x0[j]
+                s1 += e[j] * x1[j]
+                s2 += e[j] * x2[j]
+                s3 += e[j] * x3[j]
+                t0 += f[j] * x0[j]
+                t1 += f[j] * x1[j]
+                t2 += f[j] * x2[j]
+                t3 += f[j] * x3[j]
+            value_sum[i, c] += s0
+            value_sum[i, c + 1] += s1
+            value_sum[i, c + 2] += s2
+            value_sum[i, c + 3] += s3
+            if h > i:
+                value_sum[h, c] += t0
+                value_sum[h, c + 1] += t1
+                value_sum[h, c + 2] += t2
+                value_sum[h, c + 3] += t3
+        for c in range(columns - columns % 4, columns):
+            x, s0, t0 = value[c, j0 : j0 + n], ZERO, ZERO
+            for j in range(n):
+                s0 += e[j] * x[j]
+                t0 += f[j] * x[j]
+            value_sum[i, c] += s0
+            if h > i:
+                value_sum[h, c] += t0
+
+
+def fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most):
     """The scorer of term t. They stand side by side, since a tuple of functions would be compiled for each length."""
     if t == 0:
-        f0(True, q, k, p, a, b, j0, n, tile, u)
+        f0(True, q, k, p, a, b, j0, n, tile, u, most)
     elif t == 1:
-        f1(False, q, k, p, a, b, j0, n, tile, u)
+        f1(False, q, k, p, a, b, j0, n, tile, u, most)
     elif t == 2:
-        f2(False, q, k, p, a, b, j0, n, tile, u)
+        f2(False, q, k, p, a, b, j0, n, tile, u, most)
     else:
-        f3(False, q, k, p, a, b, j0, n, tile, u)
+        f3(False, q, k, p, a, b, j0, n, tile, u, most)
 
 
 def back_term(t, b0, b1, b2, b3, q, k, p, a, b, j0, n, tile, u, g, to_q, to_k, to_p):
@@ -430,6 +540,7 @@ def back_term(t, b0, b1, b2, b3, q, k, p, a, b, j0, n, tile, u, g, to_q, to_k, t
 
 def drop(row, n, hashes, start, least, scale):
     """Dropout of a row of weights: the last step of the hash that ``regard.problem.dropout`` takes."""
+    wide_vectors()
     first, step = hashes[0], hashes[1]
     for j in range(n):
         h = (first + step * (start + j)) & 0xFFFFFFFF
@@ -455,75 +566,76 @@ def forward(
     start_key,
     least,
     scale,
+    kernels,
     top,
     weight_sum,
     value_sum,
+    space,
     i0,
     i1,
 ):
-    """(max, weight_sum, value_sum) of queries i0 to i1; value stands transposed, (V, K)."""
-    columns, keys = value.shape
-    tile, u = np.empty((TALL, WIDE), value.dtype), np.empty(WIDE, value.dtype)
-    first = value[0] if columns else np.zeros(keys, value.dtype)  # pooled with the weights, the others after them
+    """(max, weight_sum, value_sum) of queries i0 to i1; value stands transposed, (V, K).
+
+    Where the scorer writes kernels instead of their logarithms, there is nothing to exponentiate and the shift is 0.
+    """
+    wide_vectors()
+    columns = value.shape[0]
+    gone = ZERO if kernels else MINUS_INF
+    tile, u, most = space[:TALL], space[TALL], space[TALL + 1]
+    together = columns == 1 and not hashes.shape[0]  # one column is pooled as the weights are made
     for a in range(i0, i1, TALL):
         b = min(a + TALL, i1)
-        low, high = keys, 0
-        for i in range(a, b):
+        low, high = start[a], stop[a]
+        for i in range(a + 1, b):
             low, high = min(low, start[i]), max(high, stop[i])
-        for j0 in range(max(low, 0), min(high, keys), WIDE):
-            n = min(WIDE, min(high, keys) - j0)
+        for j0 in range(low, high, WIDE):
+            n = min(WIDE, high - j0)
             for t in range(count):
                 q, k, p = terms[t]
-                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u)
-            edit(tile, a, b, j0, n, start, stop, gap, live, bias)
+                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most)
             for i in range(a, b):
-                row = tile[i - a, :n]
-                highest = largest(row)
-                if highest == MINUS_INF:
+                row, highest, total, pooled = tile[i - a, :n], most[i - a], ZERO, ZERO
+                if edit(row, i, j0, start, stop, gap, live, bias, gone) or count > 1:
+                    highest = largest(row)
+                if highest == gone:
+                    row[:] = ZERO
                     continue
-                m = top[i]
-                if highest > m:
-                    r = exp2((m - highest) * LOG2)
-                    weight_sum[i] *= r
-                    for c in range(columns):
-                        value_sum[i, c] *= r
-                    top[i] = m = highest
-                total, pooled, x = ZERO, ZERO, first[j0 : j0 + n]
-                for j in range(n):
-                    e = exp2((row[j] - m) * LOG2)
-                    row[j] = e
-                    total += e
-                    pooled += e * x[j]
+                if kernels:
+                    top[i] = ZERO
+                    if together:
+                        x = value[0, j0 : j0 + n]
+                        for j in range(n):
+                            total += row[j]
+                            pooled += row[j] * x[j]
+                    else:
+                        for j in range(n):
+                            total += row[j]
+                else:
+                    m = top[i]
+                    if highest > m:
+                        r = exp2((m - highest) * LOG2)
+                        weight_sum[i] *= r
+                        for c in range(columns):
+                            value_sum[i, c] *= r
+                        top[i] = m = highest
+                    if together:
+                        x = value[0, j0 : j0 + n]
+                        for j in range(n):
+                            e = exp2((row[j] - m) * LOG2)
+                            total += e
+                            pooled += e * x[j]
+                    else:
+                        for j in range(n):
+                            e = exp2((row[j] - m) * LOG2)
+                            row[j] = e
+                            total += e
                 weight_sum[i] += total
-                if hashes.shape[0]:
-                    drop(row, n, hashes[i], start_key + j0, least, scale)
-                    pooled = ZERO
-                    for j in range(n):
-                        pooled += row[j] * x[j]
-                if columns:
+                if together:
                     value_sum[i, 0] += pooled
-                c = 1
-                while c + 4 <= columns:
-                    x0, x1 = value[c, j0 : j0 + n], value[c + 1, j0 : j0 + n]
-                    x2, x3 = value[c + 2, j0 : j0 + n], value[c + 3, j0 : j0 + n]
-                    s0, s1, s2, s3 = ZERO, ZERO, ZERO, ZERO
-                    for j in range(n):
-                        e = row[j]
-                        s0 += e * x0[j]
-                        s1 += e * x1[j]
-                        s2 += e * x2[j]
-                        s3 += e * x3[j]
-                    value_sum[i, c] += s0
-                    value_sum[i, c + 1] += s1
-                    value_sum[i, c + 2] += s2
-                    value_sum[i, c + 3] += s3
-                    c += 4
-                while c < columns:
-                    x, total = value[c, j0 : j0 + n], ZERO
-                    for j in range(n):
-                        total += row[j] * x[j]
-                    value_sum[i, c] += total
-                    c += 1
+                elif hashes.shape[0]:
+                    drop(row, n, hashes[i], start_key + j0, least, scale)
+            if not together:
+                add_values(tile, a, b, value, j0, n, value_sum)
 
 
 def backward(
@@ -553,64 +665,94 @@ def backward(
     to_o,
     to_v,
     to_b,
+    space,
     i0,
     i1,
 ):
     """Gradients of the two sums, whose gradients are to_z and to_o; the maximum is constant."""
-    columns, keys = value.shape
-    tile, u = np.empty((TALL, WIDE), value.dtype), np.empty(WIDE, value.dtype)
-    g, spare = np.empty(WIDE, value.dtype), np.empty(WIDE, value.dtype)
+    wide_vectors()
+    tile, u, most = space[:TALL], space[TALL], space[TALL + 1]
+    g, weights = space[TALL + 2 : 2 * TALL + 2], space[2 * TALL + 2 :]
     for a in range(i0, i1, TALL):
         b = min(a + TALL, i1)
-        low, high = keys, 0
-        for i in range(a, b):
+        low, high = start[a], stop[a]
+        for i in range(a + 1, b):
             low, high = min(low, start[i]), max(high, stop[i])
-        for j0 in range(max(low, 0), min(high, keys), WIDE):
-            n = min(WIDE, min(high, keys) - j0)
+        for j0 in range(low, high, WIDE):
+            n = min(WIDE, high - j0)
             for t in range(count):
                 q, k, p = terms[t]
-                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u)
-            edit(tile, a, b, j0, n, start, stop, gap, live, bias)
+                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most)
             for i in range(a, b):
-                row, m = tile[i - a, :n], top[i]
+                row, m, kept = tile[i - a, :n], top[i], weights[i - a, :n]
+                edit(row, i, j0, start, stop, gap, live, bias, MINUS_INF)
                 if m == MINUS_INF:
                     row[:] = ZERO
-                    continue
-                z, kept = to_z[i], spare[:n]
-                for j in range(n):
-                    row[j] = exp2((row[j] - m) * LOG2)
-                    kept[j] = row[j]
-                    g[j] = ZERO
+                else:
+                    for j in range(n):
+                        row[j] = exp2((row[j] - m) * LOG2)
+                copy(row, kept)
                 if hashes.shape[0]:
                     drop(kept, n, hashes[i], start_key + j0, least, scale)
-                for c in range(columns):
-                    x, y, o = value[c, j0 : j0 + n], to_v[c, j0 : j0 + n], to_o[i, c]
-                    for j in range(n):
-                        g[j] += o * x[j]
-                        y[j] += o * kept[j]
+                to_weights(to_o[i], value, j0, g[i - a, :n])
+            to_values(to_o, weights, a, b, j0, n, to_v)
+            for i in range(a, b):
+                row, kept, x, z = tile[i - a, :n], weights[i - a, :n], g[i - a, :n], to_z[i]
                 for j in range(n):
-                    row[j] = kept[j] * g[j] + row[j] * z
+                    row[j] = kept[j] * x[j] + row[j] * z
                 if to_b.shape[0]:
-                    x = to_b[i, j0 : j0 + n]
-                    for j in range(n):
-                        x[j] = row[j]
+                    copy(row, to_b[i, j0 : j0 + n])
             for t in range(count):
                 q, k, p = terms[t]
                 to_q, to_k, to_p = grads[t]
-                back_term(t, b0, b1, b2, b3, q, k, p, a, b, j0, n, tile, u, g, to_q, to_k, to_p)
+                back_term(t, b0, b1, b2, b3, q, k, p, a, b, j0, n, tile, u, g[0], to_q, to_k, to_p)
 
 
-def scores(count, f0, f1, f2, f3, terms, value, start, stop, gap, live, bias, out, i0, i1):
+def to_weights(o, value, j0, g):
+    """g[j] = sum_c o[c] value[c, j], four columns at a time."""
+    wide_vectors()
+    columns, n = value.shape[0], g.shape[0]
+    g[:] = ZERO
+    for c in range(0, columns - columns % 4, 4):
+        a, b, w, v = o[c], o[c + 1], o[c + 2], o[c + 3]
+        x, y, z, t = value[c, j0 : j0 + n], value[c + 1, j0 : j0 + n], value[c + 2, j0 : j0 + n], value[c + 3, j0 : j0 + n]
+        for j in range(n):
+            g[j] += (a * x[j] + b * y[j]) + (w * z[j] + v * t[j])
+    for c in range(columns - columns % 4, columns):
+        a, x = o[c], value[c, j0 : j0 + n]
+        for j in range(n):
+            g[j] += a * x[j]
+
+
+def to_values(o, weights, a, b, j0, n, to_v):
+    """to_v[c, j] += sum_i o[i, c] weights[i, j], four queries at a time."""
+    wide_vectors()
+    for i in range(a, b, 4):
+        count = min(4, b - i)
+        x, y = weights[i - a, :n], weights[min(i + 1, b - 1) - a, :n]
+        z, t = weights[min(i + 2, b - 1) - a, :n], weights[min(i + 3, b - 1) - a, :n]
+        for c in range(to_v.shape[0]):
+            e = o[i, c]
+            f = o[i + 1, c] if count > 1 else ZERO
+            g = o[i + 2, c] if count > 2 else ZERO
+            h = o[i + 3, c] if count > 3 else ZERO
+            into = to_v[c, j0 : j0 + n]
+            for j in range(n):
+                into[j] += (e * x[j] + f * y[j]) + (g * z[j] + h * t[j])
+
+
+def scores(count, f0, f1, f2, f3, terms, value, start, stop, gap, live, bias, out, space, i0, i1):
     """All scores of queries i0 to i1, (i1 - i0, K); -inf where there is no key."""
+    wide_vectors()
     keys = out.shape[1]
-    tile, u = np.empty((TALL, WIDE), value.dtype), np.empty(WIDE, value.dtype)
+    tile, u, most = space[:TALL], space[TALL], space[TALL + 1]
     for a in range(i0, i1, TALL):
         b = min(a + TALL, i1)
         for j0 in range(0, keys, WIDE):
             n = min(WIDE, keys - j0)
             for t in range(count):
                 q, k, p = terms[t]
-                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u)
-            edit(tile, a, b, j0, n, start, stop, gap, live, bias)
+                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most)
             for i in range(a, b):
-                out[i - i0, j0 : j0 + n] = tile[i - a, :n]
+                edit(tile[i - a, :n], i, j0, start, stop, gap, live, bias, MINUS_INF)
+                copy(tile[i - a, :n], out[i - i0, j0 : j0 + n])
