@@ -32,6 +32,7 @@ class Term(NamedTuple):
     key: Array  # (..., K, C')
     parameters: tuple[Array, ...] = ()  # of the formula, each (..., 1 or Q, 1)
     factor: Array | None = None  # multiplies the formula, (..., 1 or Q, 1)
+    kernel: Callable[..., Array] | None = None  # exp of the formula, without a logarithm on the way
     root: Array | None = None  # its square multiplies the paired number, (..., Q, 1); without gradient, see extremes
 
     @property
@@ -189,6 +190,9 @@ class Leaf(Score):
         """ds/du, then ds/d(each parameter)."""
         return (xp.ones_like(u),)
 
+    kernel: ClassVar[Callable[..., Array] | None] = None
+    """exp of the formula, where that takes no logarithm: an engine may sum it as it stands. At most 1."""
+
     def prepare(self, xp: Namespace, query: Array, key: Array, origin: Array) -> tuple[Array, Array]:
         """Query and key as the pairing wants them."""
         return query, key
@@ -211,7 +215,8 @@ class Leaf(Score):
     def terms(self, xp: Namespace, query: Array, key: Array, origin: Array) -> list[Term]:
         q, k = self.prepare(xp, query, key, origin)
         parameters = tuple(self.parameters(xp, query).values())
-        return [Term(self.pairing_for(xp), type(self).formula, type(self).slope, q, k, parameters)]
+        own = type(self)
+        return [Term(self.pairing_for(xp), own.formula, own.slope, q, k, parameters, kernel=own.kernel)]
 
     def terms_backward(
         self, xp: Namespace, query: Array, key: Array, origin: Array, grads: Iterator[Term]

@@ -42,6 +42,11 @@ class Biweight(Kernel):
         return xp.where(inside, 2 * xp.log1p(-xp.where(inside, u, 0.0)), -xp.inf)
 
     @staticmethod
+    def kernel(xp: Namespace, u: Array) -> Array:
+        inside = xp.where(u < 1, 1 - u, 0.0)
+        return inside * inside
+
+    @staticmethod
     def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:
         inside = u < 1
         return (xp.where(inside, -2.0 / (1 - xp.where(inside, u, 0.0)), 0.0),)

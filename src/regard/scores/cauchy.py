@@ -41,5 +41,9 @@ class Cauchy(Kernel):
         return -xp.log1p(u)
 
     @staticmethod
+    def kernel(xp: Namespace, u: Array) -> Array:
+        return 1 / (1 + u)
+
+    @staticmethod
     def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:
         return (-1 / (1 + u),)

@@ -42,6 +42,10 @@ class Epanechnikov(Kernel):
         return xp.where(inside, xp.log1p(-xp.where(inside, u, 0.0)), -xp.inf)
 
     @staticmethod
+    def kernel(xp: Namespace, u: Array) -> Array:
+        return xp.where(u < 1, 1 - u, 0.0)
+
+    @staticmethod
     def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:
         inside = u < 1
         return (xp.where(inside, -1.0 / (1 - xp.where(inside, u, 0.0)), 0.0),)

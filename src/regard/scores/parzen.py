@@ -47,6 +47,12 @@ class Parzen(Kernel):
         return xp.where(inside, xp.where(inner, xp.log1p(-6 * a * a * (1 - a)), LOG2 + 3 * xp.log1p(-b)), -xp.inf)
 
     @staticmethod
+    def kernel(xp: Namespace, u: Array) -> Array:
+        r = root(xp, u)
+        outer = xp.where(u < 1, 1 - r, 0.0)
+        return xp.where(r <= 0.5, 1 - 6 * r * r * outer, 2 * outer * outer * outer)
+
+    @staticmethod
     def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:
         inside = u < 1
         r = root(xp, xp.where(inside, u, 0.0))

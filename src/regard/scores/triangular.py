@@ -43,6 +43,10 @@ class Triangular(Kernel):
         return xp.where(inside, xp.log1p(-root(xp, xp.where(inside, u, 0.0))), -xp.inf)
 
     @staticmethod
+    def kernel(xp: Namespace, u: Array) -> Array:
+        return xp.where(u < 1, 1 - root(xp, u), 0.0)
+
+    @staticmethod
     def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:
         inside = (u < 1) & (u > 0)  # the derivative diverges at 0; the kink has slope 0 there
         r = xp.sqrt(xp.where(inside, u, 0.25))

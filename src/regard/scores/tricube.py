@@ -44,6 +44,12 @@ class Tricube(Kernel):
         return xp.where(inside, 3 * xp.log1p(-r * r * r), -xp.inf)
 
     @staticmethod
+    def kernel(xp: Namespace, u: Array) -> Array:
+        r = root(xp, u)
+        inside = xp.where(u < 1, 1 - r * r * r, 0.0)
+        return inside * inside * inside
+
+    @staticmethod
     def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:
         inside = u < 1
         r = root(xp, xp.where(inside, u, 0.0))

@@ -47,5 +47,9 @@ class Uniform(Kernel):
         return xp.where(u <= edge, 0.0 * u, -xp.inf)
 
     @staticmethod
+    def kernel(xp: Namespace, u: Array, edge: Array) -> Array:
+        return xp.where(u <= edge, xp.ones_like(u), xp.zeros_like(u))
+
+    @staticmethod
     def slope(xp: Namespace, u: Array, edge: Array) -> tuple[Array, ...]:
         return xp.zeros_like(u), xp.zeros_like(u)

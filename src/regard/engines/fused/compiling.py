@@ -26,7 +26,7 @@ from regard.engines.fused import loops, maths
 from regard.scores.base import FAR
 from regard.scores.pairings import Pairing
 
-VERSION = "8"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
+VERSION = "11"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
 BOUND = ("drop", "copy", "largest", "edit", "fill_term", "back_term", "add_values", "to_weights", "to_values")
 LOCK = threading.RLock()
 
@@ -113,6 +113,7 @@ def constants(dtype: Any) -> dict[str, Any]:
         "ONE": real(1),
         "TWO": real(2),
         "FOUR": real(4),
+        "SCALE": real(loops.SCALE[np.dtype(dtype).name]),
         "LOG2": real(1.4426950408889634),
         "MINUS_INF": real(-np.inf),
         "FAR": real(min(FAR, float(np.finfo(dtype).max))),
@@ -121,6 +122,7 @@ def constants(dtype: Any) -> dict[str, Any]:
         "tanh": maths.tanh_32 if narrow else maths.tanh_64,
         "larger": maths.larger32 if narrow else maths.larger64,
         "wide_vectors": maths.wide_vectors,
+        "times": maths.times,
         "maths": maths,
     }
 
@@ -182,8 +184,7 @@ def scorer(kind: str, pairing: str, near: int, of: Any, slope: Any, parameters: 
                 inner["pair"] = njit(bound(getattr(loops, f"pair_{pairing}"), tag, names), **maths.SUMS)
             if kind == "back":
                 inner["slope_at"] = _at("slope", slope, parameters, names)
-                if not near:
-                    inner["pair_back"] = njit(bound(getattr(loops, f"back_{pairing}"), tag, names), **maths.SUMS)
+                inner["pair_back"] = njit(bound(getattr(loops, f"back_{pairing}"), tag, names), **maths.SUMS)
             signature = getattr(Signatures(dtype), kind)
             made = compiled(getattr(loops, body), tag, {**names, **inner}, signature)
             MADE[key] = CompileResultWAP(next(iter(made.overloads.values())))

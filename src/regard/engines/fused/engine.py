@@ -12,10 +12,10 @@ import numpy as np
 from regard.arrays import Array, is_torch
 from regard.engines.fused import threads
 from regard.engines.fused.compiling import driver, known, scorer
-from regard.engines.fused.loops import BYTES, SLOTS, SPACE, TALL
+from regard.engines.fused.loops import BYTES, SCALE, SLOTS, SPACE, TALL
 from regard.partial import Partial
 from regard.problem import Problem, row_hashes, spoiled
-from regard.scores.base import Term
+from regard.scores.base import FAR, Term
 
 ROWS = 256  # queries of a job, a multiple of the rows of a tile
 PAIRS = 1 << 19  # of a job whose mask is an array
@@ -67,14 +67,16 @@ class Job:
         start, stop, gap, live, bias = self.edits
         edits = start[i:j], stop[i:j], gap[i:j], live[i:j], bias[i:j] if bias.shape[0] > 1 else bias
         terms = tuple((q[i:j], k, p[i:j]) for q, k, p in self.terms)
-        return replace(self, queries=slice(self.queries.start + i, self.queries.start + j), terms=terms, edits=edits)
+        hashes, *rate = self.dropout
+        queries = slice(self.queries.start + i, self.queries.start + j)
+        return replace(self, queries=queries, terms=terms, edits=edits, dropout=(hashes[i:j], *rate))
 
 
 class Run:
     """A problem as jobs. What belongs to keys is made once for all jobs that share it."""
 
-    def __init__(self, problem: Problem, *kinds: str) -> None:
-        self.kinds = kinds or ("fill",)
+    def __init__(self, problem: Problem, *kinds: str, kernels: bool = False) -> None:
+        self.kinds, self.kernels = kinds or ("fill",), kernels
         self.problem, self.layout = problem, problem.layout
         self.dtype = numpy_of(problem.value).dtype
         self._made: dict[Any, Matrix] = {}
@@ -110,7 +112,7 @@ class Run:
             terms.append((query, self._key(n, t, at, mode), self._parameters(t, at, queries)))
         scorers = tuple(
             slots(
-                scorer(kind, mode, near(kind, t), t.formula, t.slope, len(t.parameters), self.dtype)
+                scorer(kind, mode, near(kind, t), self._formula(t), t.slope, len(t.parameters), self.dtype)
                 for mode, t in zip(modes, self.problem.terms, strict=True)
             )
             for kind in self.kinds
@@ -119,18 +121,19 @@ class Run:
         dropout = self._dropout(at, queries)
         return Job(at, queries, len(terms), sum(scorers, ()), slots(terms), self._value(at), edits, dropout)
 
+    def _formula(self, t: Term) -> Any:
+        return t.kernel if self.kernels else t.formula
+
     def _additive(self, n: int, t: Term, at: tuple[int, ...], query: Matrix) -> tuple[str, Matrix]:
         """Which form of the additive pairing is exact and finite for these queries and all keys."""
         hidden = t.key.shape[-1]
         a, v = query[:, :hidden], query[:, hidden:]
-        most = float(
-            self._kept(("most", n, reduced(t.key, at)), lambda: np.asarray(largest(entry(numpy_of(t.key), at))))
-        )
-        reach = largest(a)
-        if reach + most <= SMALL:
+        b = self._kept(("extent", n, reduced(t.key, at)), lambda: extent(entry(numpy_of(t.key), at)))
+        e = extent(a)
+        if e.max() + b.max() <= SMALL:
             return "additive_small", np.concatenate([np.expm1(2 * a), v], axis=1)
-        if reach + most <= LARGE[self.dtype.name]:
-            return "additive", np.concatenate([np.exp(2 * a), v], axis=1)
+        if (e[0] + b[0]).max() <= LARGE[self.dtype.name] and max(e.max(), b.max()) <= ALONE:
+            return "additive", np.concatenate([SCALE[self.dtype.name] * np.exp(2 * a), v], axis=1)
         return "additive_large", query
 
     def _key(self, n: int, t: Term, at: tuple[int, ...], mode: str) -> Matrix:
@@ -197,16 +200,18 @@ class Run:
             return self._made[key]
 
 
+FAINT = {"float32": 1e-6, "float64": 1e-100}  # sums of kernels below are summed again by logarithms
 SMALL = 0.5  # |a| + |b| up to which the form for small projections is as exact as tanh
-# |a| + |b| up to which (1 + e^2a e^2b)^4 does not overflow float32; beyond 20, tanh rounds to 1 where fractions do not
-LARGE = {"float32": 10.5, "float64": 20.0}
+# a + b up to which (SCALE (1 + e^2a e^2b))^8 does not overflow float32; beyond 20, tanh rounds to 1 where fractions do not
+LARGE = {"float32": 9.6, "float64": 20.0}
+ALONE = 35.0  # |a| and |b| up to which SCALE e^2a and e^2b are far from the ends of float32
 
 
 def near(kind: str, t: Term) -> int:
     """The number of features, where there is a loop body for so few of them."""
     features = t.key.shape[-1]
     few = t.pairing.name == "squared_distance" and 1 <= features <= 4 and t.factor is None and t.root is None
-    return features if few and kind == "fill" else 0
+    return features if few and (kind == "fill" or not t.parameters) else 0
 
 
 def slots(found: Iterable[Any]) -> tuple[Any, ...]:
@@ -215,8 +220,9 @@ def slots(found: Iterable[Any]) -> tuple[Any, ...]:
     return some + some[:1] * (SLOTS - len(some))
 
 
-def largest(x: Matrix) -> float:
-    return float(np.abs(x).max()) if x.size else 0.0
+def extent(x: Matrix) -> Matrix:
+    """(2, H): how far each column goes up, and down."""
+    return np.stack([x.max(axis=0), -x.min(axis=0)]) if x.size else np.zeros((2, x.shape[1]), x.dtype)
 
 
 def reduced(x: Array, at: tuple[int, ...]) -> tuple[int, ...]:
@@ -265,8 +271,21 @@ def plain(x: Matrix, dtype: Any = None) -> Matrix:
     return np.require(x, dtype, ("C", "W"))
 
 
+def by_kernels(problem: Problem) -> bool:
+    """Whether kernels can be summed as they stand: one score, whose logarithm nothing adds to or multiplies."""
+    t, *more = problem.terms
+    return not more and t.kernel is not None and t.factor is None and t.root is None and problem.bias is None
+
+
+def endless(t: Term) -> bool:
+    """Whether the kernel is nowhere 0."""
+    far = np.full(1, FAR)
+    return bool(t.kernel(np, far, *(np.zeros(1) for _ in t.parameters))[0] > 0) if t.kernel else True
+
+
 def pool(problem: Problem) -> Partial:
-    run = Run(problem)
+    run = Run(problem, kernels=by_kernels(problem))
+    logarithms, tail = Run(problem), run.kernels and endless(problem.terms[0])
     forward = driver("forward", run.dtype)
     top, weight_sum = np.full(problem.rows, -np.inf, run.dtype), np.zeros(problem.rows, run.dtype)
     value_sum = np.zeros((*problem.rows, problem.value.shape[-1]), run.dtype)
@@ -274,7 +293,22 @@ def pool(problem: Problem) -> Partial:
     def work(place: tuple[tuple[int, ...], slice]) -> None:
         job = run.job(*place)
         out = tuple(x[job.at][job.queries] for x in (top, weight_sum, value_sum))
-        forward(job.count, *job.scorers, job.terms, job.value, *job.edits, *job.dropout, False, *out, space("forward", run.dtype), 0, len(out[0]))
+        room = space("forward", run.dtype)
+
+        def loop(job: Job, kernels: bool, rows: slice) -> None:
+            into = (x[rows] for x in out)
+            arrays = job.terms, job.value, *job.edits, *job.dropout
+            forward(job.count, *job.scorers, *arrays, kernels, *into, room, 0, rows.stop - rows.start)
+
+        loop(job, run.kernels, slice(0, len(out[0])))
+        if run.kernels:  # where only far keys are seen, what is lost of a kernel is kept by its logarithm
+            seen = out[1] < FAINT[run.dtype.name]
+            faint = np.flatnonzero(seen if tail else seen & (out[1] > 0))
+            again = logarithms.job(*place) if faint.size else job
+            for i in faint:
+                for x, start in zip(out, (-np.inf, 0, 0), strict=True):
+                    x[i] = start
+                loop(again.rows(i, i + 1), False, slice(i, i + 1))
 
     threads.run(work, run.places())
     sums = like_of(problem, weight_sum), like_of(problem, value_sum)
@@ -298,7 +332,10 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
         at, blocks = parts[n]
         for job in (run.job(at, queries) for queries in blocks):
             count = job.queries.stop - job.queries.start
-            to_rows = [(np.zeros_like(q), np.zeros_like(p)) for q, _, p in job.terms[: job.count]]
+            to_rows = [
+                (np.zeros_like(q), np.zeros((len(p), n - 2), run.dtype))  # parameters, and the factor if there is one
+                for (q, _, p), n in zip(job.terms, places, strict=False)
+            ]
             to_bias = np.zeros((count, problem.layout.keys) if problem.bias is not None else (0, 0), run.dtype)
             to_terms = tuple((q, k, p) for (q, p), k in zip(to_rows, to_keys, strict=True))
             out = tuple(x[job.at][job.queries] for x in (top, to_z, to_o))

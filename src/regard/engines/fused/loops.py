@@ -3,7 +3,7 @@
 A tile of scores in a small buffer is the meeting place: scorers write it (several where scores are summed), bias and
 masks edit it, one shared exp-and-pool reads it. Rows are queries; the inner loop runs over keys, which stand transposed
 (one row per prepared feature), so that it is SIMD. Names in capitals and ``exp2``, ``larger``, ``formula_at``,
-``slope_at``, ``squares``, ``pair``, ``pair_back`` are bound by ``compiling``; WIDE, the keys of a tile, too. Each body with
+``slope_at``, ``squares``, ``times``, ``pair``, ``pair_back`` are bound by ``compiling``; WIDE, the keys of a tile, too. Each body with
 a loop calls ``wide_vectors``, since it is vectorised before it is inlined.
 """
 
@@ -18,6 +18,7 @@ TALL = 8  # queries of a tile
 BYTES = 4096  # of a row of a tile
 SPACE = {"forward": TALL + 2, "scores": TALL + 2, "backward": 3 * TALL + 2}  # rows of scratch that a loop takes
 SLOTS = 4  # terms of a score
+SCALE = {"float32": 2.0**-12, "float64": 1.0}  # of the additive pairing's denominators
 
 
 # --- pairings: one row of paired numbers, and the way back ------------------------------------------------------------
@@ -72,10 +73,9 @@ def back_squared_distance(q, k, i, j0, n, g, to_q, to_k):
         a, total, x, y = q[i, c], ZERO, k[c, j0 : j0 + n], to_k[c, j0 : j0 + n]
         for j in range(n):
             d = g[j] * (a - x[j])
-            d += d
             total += d
-            y[j] -= d
-        to_q[i, c] += total
+            y[j] -= d + d
+        to_q[i, c] += total + total
 
 
 def pair_dot_product(q, k, i, j0, n, u):
@@ -109,76 +109,115 @@ def back_dot_product(q, k, i, j0, n, g, to_q, to_k):
 
 
 def pair_additive(q, k, i, j0, n, u):
-    """u[j] = sum_h v_h tanh(a_h + b_h) = sum_h v_h - 2 sum_h v_h / (1 + e^2a e^2b), of q = [e^2a | v], k = e^2b."""
+    """u[j] = sum_h v_h tanh(a_h + b_h) = sum_h v_h - 2 sum_h v_h / (1 + e^2a e^2b), of q = [s e^2a | v], k = e^2b.
+
+    Eight fractions have one division. SCALE, s, keeps their common denominator, of factors s (1 + e^2a e^2b), within
+    the numbers, see ``engine``; so does dividing by the largest v, for their numerator.
+    """
     wide_vectors()
     hidden = k.shape[0]
-    total = ZERO
+    most, total = ZERO, ZERO
+    for c in range(hidden, 2 * hidden):
+        most = larger(most, abs(q[i, c]))
+        total += q[i, c]
     for j in range(n):
         u[j] = ZERO
+    if most == ZERO:
+        return
+    s = SCALE / most
     c = 0
-    while c + 4 <= hidden:  # four fractions have one division: their common denominator does not overflow, see engine
+    while c + 8 <= hidden:
         a0, a1, a2, a3 = q[i, c], q[i, c + 1], q[i, c + 2], q[i, c + 3]
-        v0, v1, v2, v3 = q[i, hidden + c], q[i, hidden + c + 1], q[i, hidden + c + 2], q[i, hidden + c + 3]
+        a4, a5, a6, a7 = q[i, c + 4], q[i, c + 5], q[i, c + 6], q[i, c + 7]
+        h = hidden + c
+        v0, v1, v2, v3 = times(s, q[i, h]), times(s, q[i, h + 1]), times(s, q[i, h + 2]), times(s, q[i, h + 3])
+        v4, v5, v6, v7 = times(s, q[i, h + 4]), times(s, q[i, h + 5]), times(s, q[i, h + 6]), times(s, q[i, h + 7])
         x0, x1 = k[c, j0 : j0 + n], k[c + 1, j0 : j0 + n]
         x2, x3 = k[c + 2, j0 : j0 + n], k[c + 3, j0 : j0 + n]
+        x4, x5 = k[c + 4, j0 : j0 + n], k[c + 5, j0 : j0 + n]
+        x6, x7 = k[c + 6, j0 : j0 + n], k[c + 7, j0 : j0 + n]
         for j in range(n):
-            d0, d1 = ONE + a0 * x0[j], ONE + a1 * x1[j]
-            d2, d3 = ONE + a2 * x2[j], ONE + a3 * x3[j]
-            d01, d23 = d0 * d1, d2 * d3
-            u[j] += ((v0 * d1 + v1 * d0) * d23 + (v2 * d3 + v3 * d2) * d01) / (d01 * d23)
-        total += (v0 + v1) + (v2 + v3)
-        c += 4
+            d0, d1 = SCALE + a0 * x0[j], SCALE + a1 * x1[j]
+            d2, d3 = SCALE + a2 * x2[j], SCALE + a3 * x3[j]
+            d4, d5 = SCALE + a4 * x4[j], SCALE + a5 * x5[j]
+            d6, d7 = SCALE + a6 * x6[j], SCALE + a7 * x7[j]
+            d01, d23, d45, d67 = d0 * d1, d2 * d3, d4 * d5, d6 * d7
+            low = (v0 * d1 + v1 * d0) * d23 + (v2 * d3 + v3 * d2) * d01
+            high = (v4 * d5 + v5 * d4) * d67 + (v6 * d7 + v7 * d6) * d45
+            d03, d47 = d01 * d23, d45 * d67
+            u[j] += (low * d47 + high * d03) / (d03 * d47)
+        c += 8
     while c < hidden:
-        a, v, x = q[i, c], q[i, hidden + c], k[c, j0 : j0 + n]
+        a, v, x = q[i, c], s * q[i, hidden + c], k[c, j0 : j0 + n]
         for j in range(n):
-            u[j] += v / (ONE + a * x[j])
-        total += v
+            u[j] += v / (SCALE + a * x[j])
         c += 1
+    most += most
     for j in range(n):
-        u[j] = total - (u[j] + u[j])
+        u[j] = total - most * u[j]
 
 
 def back_additive(q, k, i, j0, n, g, to_q, to_k):
-    """With r = 1 / (1 + e^2a e^2b): tanh = 1 - 2 r, and its slope is 4 (r - r^2)."""
+    """With r = 1 / (1 + e^2a e^2b): tanh = 1 - 2 r, and its slope is 4 (r - r^2). Four fractions have one division."""
     wide_vectors()
     hidden = k.shape[0]
+    whole = ZERO
+    for j in range(n):
+        whole += g[j]
     c = 0
-    while c + 2 <= hidden:  # one division for two fractions
-        a, b = q[i, c], q[i, c + 1]
-        v, w = FOUR * q[i, hidden + c], FOUR * q[i, hidden + c + 1]
-        x, y = k[c, j0 : j0 + n], to_k[c, j0 : j0 + n]
-        z, t = k[c + 1, j0 : j0 + n], to_k[c + 1, j0 : j0 + n]
-        to_a, to_b, to_v, to_w = ZERO, ZERO, ZERO, ZERO
+    while c + 4 <= hidden:
+        a0, a1, a2, a3 = q[i, c], q[i, c + 1], q[i, c + 2], q[i, c + 3]
+        h = hidden + c
+        v0, v1, v2, v3 = FOUR * q[i, h], FOUR * q[i, h + 1], FOUR * q[i, h + 2], FOUR * q[i, h + 3]
+        x0, x1 = k[c, j0 : j0 + n], k[c + 1, j0 : j0 + n]
+        x2, x3 = k[c + 2, j0 : j0 + n], k[c + 3, j0 : j0 + n]
+        y0, y1 = to_k[c, j0 : j0 + n], to_k[c + 1, j0 : j0 + n]
+        y2, y3 = to_k[c + 2, j0 : j0 + n], to_k[c + 3, j0 : j0 + n]
+        s0, s1, s2, s3 = ZERO, ZERO, ZERO, ZERO
+        t0, t1, t2, t3 = ZERO, ZERO, ZERO, ZERO
         for j in range(n):
-            d, e = ONE + a * x[j], ONE + b * z[j]
-            both = ONE / (d * e)
-            r, s = both * e, both * d
-            p, o = g[j] * r, g[j] * s
-            to_v += g[j] - (p + p)
-            to_w += g[j] - (o + o)
-            p, o = v * (p - p * r), w * (o - o * s)
-            to_a += p
-            to_b += o
-            y[j] += p
-            t[j] += o
-        to_q[i, c] += to_a
-        to_q[i, c + 1] += to_b
-        to_q[i, hidden + c] += to_v
-        to_q[i, hidden + c + 1] += to_w
-        c += 2
+            d0, d1 = SCALE + a0 * x0[j], SCALE + a1 * x1[j]
+            d2, d3 = SCALE + a2 * x2[j], SCALE + a3 * x3[j]
+            d01, d23 = d0 * d1, d2 * d3
+            r = SCALE / (d01 * d23)
+            r01, r23 = r * d23, r * d01
+            r0, r1, r2, r3 = r01 * d1, r01 * d0, r23 * d3, r23 * d2
+            p0, p1, p2, p3 = g[j] * r0, g[j] * r1, g[j] * r2, g[j] * r3
+            s0 += p0
+            s1 += p1
+            s2 += p2
+            s3 += p3
+            p0, p1, p2, p3 = p0 - p0 * r0, p1 - p1 * r1, p2 - p2 * r2, p3 - p3 * r3
+            t0 += p0
+            t1 += p1
+            t2 += p2
+            t3 += p3
+            y0[j] += v0 * p0
+            y1[j] += v1 * p1
+            y2[j] += v2 * p2
+            y3[j] += v3 * p3
+        to_q[i, c] += v0 * t0
+        to_q[i, c + 1] += v1 * t1
+        to_q[i, c + 2] += v2 * t2
+        to_q[i, c + 3] += v3 * t3
+        to_q[i, h] += whole - (s0 + s0)
+        to_q[i, h + 1] += whole - (s1 + s1)
+        to_q[i, h + 2] += whole - (s2 + s2)
+        to_q[i, h + 3] += whole - (s3 + s3)
+        c += 4
     while c < hidden:
         a, x, y = q[i, c], k[c, j0 : j0 + n], to_k[c, j0 : j0 + n]
-        v4 = FOUR * q[i, hidden + c]
-        to_a, to_v = ZERO, ZERO
+        v = FOUR * q[i, hidden + c]
+        s, t = ZERO, ZERO
         for j in range(n):
-            r = ONE / (ONE + a * x[j])
+            r = SCALE / (SCALE + a * x[j])
             p = g[j] * r
-            s = v4 * (p - p * r)
-            to_v += g[j] - (p + p)
-            to_a += s
-            y[j] += s
-        to_q[i, c] += to_a
-        to_q[i, hidden + c] += to_v
+            s += p
+            p = p - p * r
+            t += p
+            y[j] += v * p
+        to_q[i, c] += v * t
+        to_q[i, hidden + c] += whole - (s + s)
         c += 1
 
 
@@ -387,6 +426,21 @@ def back(q, k, p, i0, i1, j0, n, tile, u, g, to_q, to_k, to_p):
                 total += row[j] * (s if s > MINUS_INF else ZERO)
             to_p[i, last] += total
         rescale_slope(u, g, n, root)
+        pair_back(q, k, i, j0, n, g, to_q, to_k)
+
+
+def back_near(q, k, p, i0, i1, j0, n, tile, u, g, to_q, to_k, to_p):
+    """``back`` of what ``fill_near`` is for, where the formula has no parameters."""
+    wide_vectors()
+    features = k.shape[0]
+    c, e = min(1, features - 1), min(2, features - 1)
+    x, y, z, t = k[0, j0 : j0 + n], k[c, j0 : j0 + n], k[e, j0 : j0 + n], k[features - 1, j0 : j0 + n]
+    for i in range(i0, i1):
+        row = tile[i - i0, :n]
+        a, b, w, v = q[i, 0], q[i, c], q[i, e], q[i, features - 1]
+        for j in range(n):
+            d = squares(a - x[j], b - y[j], w - z[j], v - t[j])
+            g[j] = row[j] * slope_at(d, p, i)[0]
         pair_back(q, k, i, j0, n, g, to_q, to_k)
 
 
