@@ -19,7 +19,7 @@ from regard.problem import Problem, row_hashes, spoiled
 from regard.scores.base import Term
 
 ROWS = 256  # queries of a job, a multiple of the rows of a tile
-PAIRS = 1 << 19  # of a job whose mask is an array
+PAIRS = 1 << 19  # of a job that has arrays of them: of a mask, of the gradient of a bias
 WORK = 1 << 26  # numbers that one call of a loop looks at: far below a second, and then an interrupt is seen
 PARTS = 8  # how many sums over keys a backward keeps side by side; fixed, so that no result depends on the threads
 
@@ -105,7 +105,8 @@ class Run:
         self._made: dict[Any, Matrix] = {}
         self._making = threading.Lock()
         tiles = -(-self.layout.queries // (PARTS * TALL))
-        most = ROWS if self._by_ranges(slice(0, 1)) is not None else max(PAIRS // max(self.layout.keys, 1), TALL)
+        pairs = self._by_ranges(slice(0, 1)) is None or ("back" in self.kinds and problem.bias is not None)
+        most = max(PAIRS // max(self.layout.keys, 1), TALL) if pairs else ROWS  # fewer where a job has arrays of pairs
         rows = TALL * min(max(tiles, 1), min(most, ROWS) // TALL)  # whole tiles: no result depends on how jobs are cut
         self.blocks = [slice(i, min(i + rows, self.layout.queries)) for i in range(0, self.layout.queries, rows)]
         self.entries = list(np.ndindex(*self.layout.leading))
