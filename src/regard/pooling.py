@@ -55,6 +55,7 @@ def attention_pool(
     dropout: float = 0.0,
     seed: int | None = None,
     engine: str = "auto",
+    threads: int | None = None,
 ) -> Array:
     """The pooled values: for each query the weighted mean of the values.
 
@@ -73,6 +74,9 @@ def attention_pool(
     dropout : probability that a weight is dropped; survivors are divided by 1 - dropout, the weight sum is not changed
     seed : of the dropout; the same seed drops the same pairs in every engine
     engine : "auto", or the name of one, which then runs or raises
+    threads : how many an engine may use that runs threads of its own ("fused"); no result depends on it. None: what the
+        environment variable OMP_NUM_THREADS says, else torch's own setting where torch is loaded, else one per CPU that
+        the process may use
 
     Returns
     -------
@@ -93,7 +97,7 @@ def attention_pool(
     >>> rg.attention_pool(np.array([1.0]), x, y, rg.Gaussian(bandwidth=0.5)).round(4)
     array([2.1065])
     """
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed)
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads)
     return call.output(_partial(call, engine).finish())
 
 
@@ -106,6 +110,7 @@ def attention_weights(
     bias: Array | None = None,
     normalizer: str = "softmax",
     engine: str = "auto",
+    threads: int | None = None,
 ) -> Array:
     """The weights, (..., Q, K): non-negative, each row sums to one, or is 0 where no key is left.
 
@@ -118,7 +123,7 @@ def attention_weights(
     >>> rg.attention_weights(np.array([1.0]), x, rg.Gaussian(bandwidth=0.5)).round(4)
     array([[0.1065, 0.787 , 0.1065]])
     """
-    call = _Call(query, key, None, score, mask, bias, normalizer)
+    call = _Call(query, key, None, score, mask, bias, normalizer, threads=threads)
     with np.errstate(all="ignore"):
         chosen = engine_for(call.problem, engine)
         if is_torch(call.problem.value) and not chosen.native:
@@ -138,6 +143,7 @@ def top_attention(
     bias: Array | None = None,
     normalizer: str = "softmax",
     engine: str = "auto",
+    threads: int | None = None,
 ) -> tuple[Array, Array]:
     """The n largest weights of each query and the keys they belong to; never (Q, K) in memory.
 
@@ -156,7 +162,7 @@ def top_attention(
     """
     if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
         raise ValueError(f"`n` must be a whole number of at least 1; got {n!r}.")
-    call = _Call(query, key, None, score, mask, bias, normalizer)
+    call = _Call(query, key, None, score, mask, bias, normalizer, threads=threads)
     with np.errstate(all="ignore"):
         weights, indices = engine_for(call.problem, engine).top(_still_problem(call.problem), int(n))
     return call.cast(weights), indices
@@ -176,6 +182,7 @@ def partial_pool(
     dropout: float = 0.0,
     seed: int | None = None,
     engine: str = "auto",
+    threads: int | None = None,
 ) -> Partial:
     """A Partial: what these keys contribute, to be merged with those of other keys and finished.
 
@@ -191,7 +198,7 @@ def partial_pool(
     >>> a.merge(b).finish()[1].round(4)
     array([2.1065])
     """
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, (query_start, key_start))
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, (query_start, key_start))
     return _partial(call, engine)
 
 
@@ -208,6 +215,7 @@ def attention_pool_gradients(
     dropout: float = 0.0,
     seed: int | None = None,
     engine: str = "auto",
+    threads: int | None = None,
 ) -> tuple[Array, Gradients]:
     """The pooled values of NumPy arrays and the gradients of ``sum(grad_output * pooled)`` to all inputs.
 
@@ -227,7 +235,7 @@ def attention_pool_gradients(
     >>> float(grads.score["bandwidth"].round(4))
     0.0592
     """
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed)
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads)
     if call.xp is not np:
         raise TypeError("attention_pool_gradients works on NumPy arrays; call backward() on a torch result.")
     with np.errstate(all="ignore"):
@@ -346,6 +354,7 @@ class _Call:
         normalizer: str,
         dropout: float = 0.0,
         seed: int | None = None,
+        threads: int | None = None,
         starts: tuple[int, int] | None = None,  # of a part
     ) -> None:
         check_normalizer(normalizer)
@@ -357,6 +366,10 @@ class _Call:
             raise ValueError(f"`seed` must be a whole number; got {seed!r}.")
         if dropout and seed is None:
             raise ValueError(f"dropout={dropout:g} needs a `seed`, a whole number: the same seed drops the same pairs.")
+        if threads is not None and (
+            not isinstance(threads, int | np.integer) or isinstance(threads, bool) or threads < 1
+        ):
+            raise ValueError(f"`threads` must be a whole number of at least 1, or None; got {threads!r}.")
         self.xp, arrays, bias = _same_library(query, key, value, bias)
         self.scalars, arrays = _as_matrices(arrays, has_value=value is not None)
         self.given = arrays
@@ -373,6 +386,7 @@ class _Call:
         wide = _inside(self.xp, self.dtype)
         self.layout, self.mask = layout, checked
         self.dropout, self.seed = float(dropout), int(seed or 0)
+        self.threads = None if threads is None else int(threads)
         self.scale = 1.0
         with np.errstate(all="ignore"):
             self.problem = self._prepare(arrays, bias, wide)
@@ -421,9 +435,8 @@ class _Call:
         self.query, self.key, value = zeroed
         self.origin = _origin(xp, self.key, live)
         terms = tuple(score.terms(xp, self.query, self.key, self.origin))
-        return Problem(
-            xp, layout, terms, value, self.mask, bias, self.dropout, self.seed, bad_query, bad_key, bad_bias, bad_value
-        )
+        options, bad = (self.dropout, self.seed, self.threads), (bad_query, bad_key, bad_bias, bad_value)
+        return Problem(xp, layout, terms, value, self.mask, bias, *options, *bad)
 
     def output(self, out: Array) -> Array:
         """The pooled value as the caller knows it."""

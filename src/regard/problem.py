@@ -33,6 +33,7 @@ class Problem:
     bias: Array | None = None  # broadcasts to (..., Q, K); finite or -inf
     dropout: float = 0.0
     seed: int = 0
+    threads: int | None = None  # of an engine that runs its own; None: as many as it finds right
     bad_query: Array | None = None  # (..., Q) True where something was not finite; None where all is
     bad_key: Array | None = None  # (..., K)
     bad_bias: Array | None = None  # like bias

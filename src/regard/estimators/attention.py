@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from regard.estimators.inputs import threads_of
 from regard.estimators.memory import Floats
 from regard.estimators.pooled import PooledClassifier, PooledRegressor, Standard
 from regard.estimators.rows import Rows
@@ -114,7 +115,9 @@ def learn(estimator: Any, rows: Rows, standard: Standard, loss: Loss) -> Score:
     z = standard(rows.X)
     random = check_random_state(estimator.random_state)
     first = learned.start(random, z.shape[1], estimator.hidden_dim, len(z))
-    memory = Rows(z, rows.value, rows.count, rows.factor).leaving_one_out("nearest", estimator.engine)
+    memory = Rows(z, rows.value, rows.count, rows.factor).leaving_one_out(
+        "nearest", estimator.engine, threads_of(estimator.n_jobs)
+    )
     penalty = estimator.alpha / float(rows.weight.sum())
     latest = 0.0
     curve: list[float] = []
@@ -201,6 +204,8 @@ class AttentionRegressor(PooledRegressor):
         The fit ends when a step lowers the loss by less than this part of it.
     engine : str, default "auto"
         That computes.
+    n_jobs : int or None, default None
+        How many threads an engine may use that runs its own ("fused"), as in ``NadarayaWatsonRegressor``.
     random_state : int, RandomState or None, default None
         Of the first weights.
 
@@ -245,6 +250,7 @@ class AttentionRegressor(PooledRegressor):
         max_iter: int = 200,
         tol: float = 1e-5,
         engine: str = "auto",
+        n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.score_function = score_function
@@ -253,6 +259,7 @@ class AttentionRegressor(PooledRegressor):
         self.max_iter = max_iter
         self.tol = tol
         self.engine = engine
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -280,7 +287,7 @@ class AttentionClassifier(PooledClassifier):
     ----------
     class_weight : dictionary, "balanced" or None, default None
         What the rows of a class weigh, beside ``sample_weight``; "balanced" gives all classes the same sum.
-    score_function, hidden_dim, alpha, max_iter, tol, engine, random_state :
+    score_function, hidden_dim, alpha, max_iter, tol, engine, n_jobs, random_state :
         As in ``AttentionRegressor``.
 
     Attributes
@@ -319,6 +326,7 @@ class AttentionClassifier(PooledClassifier):
         tol: float = 1e-5,
         class_weight: Any = None,
         engine: str = "auto",
+        n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.score_function = score_function
@@ -328,6 +336,7 @@ class AttentionClassifier(PooledClassifier):
         self.tol = tol
         self.class_weight = class_weight
         self.engine = engine
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from joblib import cpu_count
+from joblib.parallel import get_active_backend
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -59,6 +61,19 @@ def class_factors(class_weight: Any, classes: Any, code: Integers, count: Floats
         each = count.sum() / np.count_nonzero(total)
         return np.asarray((each / np.where(total > 0, total, 1.0))[code])
     return np.asarray(compute_class_weight(class_weight, classes=classes, y=classes[code])[code], dtype=np.float64)
+
+
+def threads_of(n_jobs: Any) -> int | None:
+    """How many threads ``n_jobs`` means, as joblib has it; None where neither it nor a context of joblib says so."""
+    if n_jobs is None:
+        n_jobs = get_active_backend()[1]
+    elif not isinstance(n_jobs, int | np.integer) or isinstance(n_jobs, bool) or n_jobs == 0:
+        raise ValueError(
+            f"`n_jobs` must be None or a whole number other than 0, such as -1 for all CPUs; got {n_jobs!r}."
+        )
+    if n_jobs is None or n_jobs > 0:
+        return n_jobs if n_jobs is None else int(n_jobs)
+    return max(int(cpu_count()) + 1 + int(n_jobs), 1)
 
 
 def predicted_class(probabilities: Floats, classes: Any) -> Any:

@@ -32,7 +32,7 @@ class Memory:
     value : (K, V)
     weight : (K,), >= 0; a row of weight 0 is not there
     outside : one of ``OUTSIDE``
-    engine : of the pooling
+    engine, threads : of the pooling
     leaves_out : query i does not see key i: leave-one-out
     """
 
@@ -41,6 +41,7 @@ class Memory:
     weight: Floats
     outside: str = "nearest"
     engine: str = "auto"
+    threads: int | None = None
     leaves_out: bool = False
 
     def without_own(self, count: Floats) -> Memory:
@@ -99,7 +100,8 @@ class Memory:
         if np.ptp(self.weight):  # equal weights are none
             with np.errstate(divide="ignore"):
                 bias = np.log(self.weight)[None, :]
-        return {"bias": bias, "mask": NotSelf(alignment="start") if self.leaves_out else None, "engine": self.engine}
+        mask = NotSelf(alignment="start") if self.leaves_out else None
+        return {"bias": bias, "mask": mask, "engine": self.engine, "threads": self.threads}
 
     def _filled(self, score: Score, query: Floats, out: Floats, empty: Any) -> Floats:
         out = out.copy() if empty.any() else out

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from regard.estimators.bandwidths import as_score, own_bandwidth, rule_of_thumb, with_bandwidth
+from regard.estimators.inputs import threads_of
 from regard.estimators.memory import OUTSIDE, Floats, Memory
 from regard.estimators.pooled import PooledClassifier, PooledRegressor
 from regard.estimators.rows import Rows
@@ -34,6 +35,7 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows) -> Score:
     X, d = given.X, given.X.shape[1]
     kernel, bandwidth, engine = estimator.kernel, estimator.bandwidth, estimator.engine
     score = as_score(kernel, d, getattr(estimator, "feature_names_in_", None))
+    threads = threads_of(estimator.n_jobs)
     Memory(X[:1], given.value[:1], given.count[:1], engine=engine).pool(score, X[:1])  # its checks come before any work
     if bandwidth is None:
         return score
@@ -48,8 +50,8 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows) -> Score:
         found = rule_of_thumb(bandwidth, score, rows.X, rows.count)
     else:
         random = check_random_state(estimator.random_state)
-        shared = bandwidth == "loo_shared"
-        found = search(score, rows, shared=shared, outside=estimator.outside, engine=engine, random=random)
+        how = {"shared": bandwidth == "loo_shared", "outside": estimator.outside, "engine": engine, "threads": threads}
+        found = search(score, rows, random=random, **how)
     return with_bandwidth(score, found)
 
 
@@ -89,7 +91,9 @@ class NadarayaWatsonRegressor(PooledRegressor):
     rtol : float, default 1e-6
         The relative error that an engine may have which approximates; none does yet.
     n_jobs : int or None, default None
-        For engines that run threads of their own; none does yet.
+        How many threads an engine may use that runs its own ("fused"), as joblib has it: -1 is one per CPU that the
+        process may use, -2 one less. None: what ``joblib.parallel_config`` says, else the default of
+        ``attention_pool``. No result depends on it.
     random_state : int, RandomState or None, default None
         Of the starts of a search in several variables.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils.validation import check_is_fitted
 
 from regard.estimators.bandwidths import deviations
-from regard.estimators.inputs import checked, class_factors, coded, counts, predicted_class
+from regard.estimators.inputs import checked, class_factors, coded, counts, predicted_class, threads_of
 from regard.estimators.memory import Floats, Integers, Memory
 from regard.estimators.rows import Rows
 from regard.scores.base import Score
@@ -40,6 +40,7 @@ class Standard:
 
 class _Pooled(BaseEstimator):  # type: ignore[misc]
     engine: str
+    n_jobs: int | None
 
     def _remember(self, given: Rows, score: Score, outside: str = "nearest", standard: Standard | None = None) -> Self:
         """Keep the rows as they were given: from now on they answer."""
@@ -57,13 +58,16 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         X = checked(self, X, reset=False)
         return X if self._standard is None else self._standard(X)
 
+    def _recall(self) -> Memory:
+        return replace(self._memory, threads=threads_of(self.n_jobs))  # which may have been set after the fit
+
     def _pool(self, X: Any) -> Floats:
         queries = self._queries(X)  # checks that there is a fit
-        return self._memory.pool(self.score_, queries)
+        return self._recall().pool(self.score_, queries)
 
     def _pool_others(self) -> Floats:
         check_is_fitted(self)
-        return self._memory.without_own(self._count).pool(self.score_, self._memory.key)
+        return self._recall().without_own(self._count).pool(self.score_, self._memory.key)
 
     def attention(self, X: Any, n: int = 10) -> tuple[Floats, Integers]:
         """Which training rows made each prediction, and with which weights.
@@ -80,7 +84,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
             have a weight
         """
         queries = self._queries(X)
-        return self._memory.top(self.score_, queries, n)
+        return self._recall().top(self.score_, queries, n)
 
 
 class PooledRegressor(RegressorMixin, MultiOutputMixin, _Pooled):  # type: ignore[misc]

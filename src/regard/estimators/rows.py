@@ -50,6 +50,6 @@ class Rows:
         at = np.sort(random.choice(len(self.X), n, replace=False))
         return Rows(self.X[at], self.value[at], self.count[at], self.factor[at])
 
-    def leaving_one_out(self, outside: str, engine: str) -> Memory:
+    def leaving_one_out(self, outside: str, engine: str, threads: int | None = None) -> Memory:
         """These rows as keys and values, of which query i does not see one count of row i."""
-        return Memory(self.X, self.value, self.weight, outside, engine).without_own(self.count)
+        return Memory(self.X, self.value, self.weight, outside, engine, threads).without_own(self.count)

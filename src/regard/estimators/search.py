@@ -107,7 +107,14 @@ class Criterion:
 
 
 def search(
-    score: Score, rows: Rows, *, shared: bool, outside: str, engine: str, random: np.random.RandomState
+    score: Score,
+    rows: Rows,
+    *,
+    shared: bool,
+    outside: str,
+    engine: str,
+    threads: int | None,
+    random: np.random.RandomState,
 ) -> Floats:
     """(D,): the bandwidths of the score that make the criterion least; ``shared`` keeps the ratios of the lengths.
 
@@ -121,7 +128,8 @@ def search(
         return variables.fixed
 
     def criterion(of: Rows) -> Criterion:
-        return Criterion(of, of.leaving_one_out("nan" if outside == "error" else outside, engine), variables)
+        memory = of.leaving_one_out("nan" if outside == "error" else outside, engine, threads)
+        return Criterion(of, memory, variables)
 
     some = rows.some(max(int(math.sqrt(LOOK / d)), 150), random)
     whole = criterion(rows)

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import os
 import threading
 import types as python_types
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import ir
+from numba.core.caching import FunctionCache
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.types.function_type import CompileResultWAP
@@ -26,9 +29,13 @@ from regard.engines.fused import loops, maths
 from regard.scores.base import FAR
 from regard.scores.pairings import Pairing
 
-VERSION = "11"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
+VERSION = "12"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
 BOUND = ("drop", "copy", "largest", "edit", "fill_term", "back_term", "add_values", "to_weights", "to_values")
 LOCK = threading.RLock()
+if hasattr(os, "register_at_fork"):  # no fork in the middle of a compilation: the child could never end it
+    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+if config.DISABLE_JIT:
+    raise ImportError("NUMBA_DISABLE_JIT is set")
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
@@ -127,14 +134,31 @@ def constants(dtype: Any) -> dict[str, Any]:
     }
 
 
+class Cache(FunctionCache):
+    """Numba's disk cache, but neither a folder that cannot be written nor a file that cannot be read is an error."""
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        try:
+            return super().load_overload(signature, context)
+        except Exception:
+            with suppress(Exception):
+                self.flush()  # what is compiled now takes its place
+            return None
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        with suppress(Exception):
+            super().save_overload(signature, data)
+
+
 def compiled(body: Callable[..., Any], tag: str, names: dict[str, Any], signature: Any) -> Any:
-    """The bound body, compiled for the signature, from the disk if it is there; without the disk if that fails."""
+    """The bound body, compiled for the signature, from the disk if it is there."""
     function = bound(body, tag, names)
-    options: dict[str, Any] = {"nogil": True, **maths.SUMS}
-    try:
-        return njit(signature, cache=True, **options)(function)
-    except Exception:  # a folder that cannot be written, a file that cannot be read: neither is an error
-        return njit(signature, **options)(function)
+    made = njit(nogil=True, **maths.SUMS)(function)
+    with suppress(Exception):  # no folder that could be a cache
+        made._cache = Cache(function)
+    made.compile(signature)
+    made.disable_compile()
+    return made
 
 
 class Signatures:
@@ -151,7 +175,9 @@ class Signatures:
         terms = types.UniTuple(types.UniTuple(matrix, 3), loops.SLOTS)
         edits = (whole, whole, whole, flags, matrix)
         dropout = (types.Array(n, 2, "C"), n, n, real)
-        self.forward = types.void(n, *fills, terms, matrix, *edits, *dropout, types.boolean, row, row, matrix, matrix, n, n)
+        self.forward = types.void(
+            n, *fills, terms, matrix, *edits, *dropout, types.boolean, row, row, matrix, matrix, n, n
+        )
         self.scores = types.void(n, *fills, terms, matrix, *edits, matrix, matrix, n, n)
         self.backward = types.void(
             n, *fills, *backs, terms, terms, matrix, *edits, *dropout, row, row, matrix, matrix, matrix, matrix, n, n

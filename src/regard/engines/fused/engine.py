@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +13,14 @@ from regard.arrays import Array, is_torch
 from regard.engines.fused import threads
 from regard.engines.fused.compiling import driver, known, scorer
 from regard.engines.fused.loops import BYTES, SCALE, SLOTS, SPACE, TALL
+from regard.engines.fused.threads import Steps
 from regard.partial import Partial
 from regard.problem import Problem, row_hashes, spoiled
 from regard.scores.base import FAR, Term
 
 ROWS = 256  # queries of a job, a multiple of the rows of a tile
-PAIRS = 1 << 19  # of a job whose mask is an array
+PAIRS = 1 << 19  # of a job that has arrays of them: of a mask, of the gradient of a bias
+WORK = 1 << 26  # numbers that one call of a loop looks at: far below a second, and then an interrupt is seen
 PARTS = 8  # how many sums over keys a backward keeps side by side; fixed, so that no result depends on the threads
 
 
@@ -62,6 +64,29 @@ class Job:
     edits: tuple[Matrix, ...]  # start, stop and gap (q,), live (q, K) or (0, 0), bias (1 or q, 1 or K) or (0, 0)
     dropout: tuple[Any, ...]  # hashes (q, 2) or (0, 2), position of key 0, what a hash must reach to stay, scale
 
+    @property
+    def width(self) -> int:
+        """About how many numbers a loop looks at for each pair."""
+        return 8 + len(self.value) + sum(len(k) for _, k, _ in self.terms[: self.count])
+
+    def steps(self, keys: int) -> Iterator[tuple[int, int]]:
+        """Ranges of its queries, whole tiles each, for calls of a loop that do not take long for so many keys."""
+        count = self.queries.stop - self.queries.start
+        tall = max(WORK // (max(keys, 1) * self.width) // TALL, 1) * TALL
+        return ((i, min(i + tall, count)) for i in range(0, count, tall))
+
+    def pieces(self) -> Iterator[tuple[tuple[Matrix, ...], int, int]]:
+        """The same for a loop that adds up, with the edits: one tile of queries may have keys for many calls."""
+        start, stop, *others = self.edits
+        wide = max(WORK // (TALL * self.width) // BYTES, 1) * BYTES  # whole tiles in every dtype
+        for i, j in self.steps(int(stop.max() - start.min())):
+            low, high = int(start[i:j].min()), int(stop[i:j].max())
+            if j - i > TALL or high - low <= wide:
+                yield self.edits, i, j
+                continue
+            for k in range(low, high, wide):
+                yield (np.clip(start, k, k + wide), np.clip(stop, k, k + wide), *others), i, j
+
     def rows(self, i: int, j: int) -> Job:
         """The job of some of its queries only."""
         start, stop, gap, live, bias = self.edits
@@ -82,7 +107,8 @@ class Run:
         self._made: dict[Any, Matrix] = {}
         self._making = threading.Lock()
         tiles = -(-self.layout.queries // (PARTS * TALL))
-        most = ROWS if self._by_ranges(slice(0, 1)) is not None else max(PAIRS // max(self.layout.keys, 1), TALL)
+        pairs = self._by_ranges(slice(0, 1)) is None or ("back" in self.kinds and problem.bias is not None)
+        most = max(PAIRS // max(self.layout.keys, 1), TALL) if pairs else ROWS  # fewer where a job has arrays of pairs
         rows = TALL * min(max(tiles, 1), min(most, ROWS) // TALL)  # whole tiles: no result depends on how jobs are cut
         self.blocks = [slice(i, min(i + rows, self.layout.queries)) for i in range(0, self.layout.queries, rows)]
         self.entries = list(np.ndindex(*self.layout.leading))
@@ -290,27 +316,29 @@ def pool(problem: Problem) -> Partial:
     top, weight_sum = np.full(problem.rows, -np.inf, run.dtype), np.zeros(problem.rows, run.dtype)
     value_sum = np.zeros((*problem.rows, problem.value.shape[-1]), run.dtype)
 
-    def work(place: tuple[tuple[int, ...], slice]) -> None:
+    def work(place: tuple[tuple[int, ...], slice]) -> Steps:
         job = run.job(*place)
         out = tuple(x[job.at][job.queries] for x in (top, weight_sum, value_sum))
         room = space("forward", run.dtype)
 
-        def loop(job: Job, kernels: bool, rows: slice) -> None:
-            into = (x[rows] for x in out)
-            arrays = job.terms, job.value, *job.edits, *job.dropout
-            forward(job.count, *job.scorers, *arrays, kernels, *into, room, 0, rows.stop - rows.start)
+        def loop(job: Job, kernels: bool, into: tuple[Matrix, ...]) -> Steps:
+            for edits, i, j in job.pieces():
+                arrays = job.terms, job.value, *edits, *job.dropout
+                forward(job.count, *job.scorers, *arrays, kernels, *into, room, i, j)
+                yield
 
-        loop(job, run.kernels, slice(0, len(out[0])))
+        yield from loop(job, run.kernels, out)
         if run.kernels:  # where only far keys are seen, what is lost of a kernel is kept by its logarithm
             seen = out[1] < FAINT[run.dtype.name]
             faint = np.flatnonzero(seen if tail else seen & (out[1] > 0))
             again = logarithms.job(*place) if faint.size else job
             for i in faint:
-                for x, start in zip(out, (-np.inf, 0, 0), strict=True):
-                    x[i] = start
-                loop(again.rows(i, i + 1), False, slice(i, i + 1))
+                into = tuple(x[i : i + 1] for x in out)
+                for x, start in zip(into, (-np.inf, 0, 0), strict=True):
+                    x[:] = start
+                yield from loop(again.rows(i, i + 1), False, into)
 
-    threads.run(work, run.places())
+    threads.run(work, run.places(), problem.threads)
     sums = like_of(problem, weight_sum), like_of(problem, value_sum)
     return Partial(like_of(problem, top), *spoiled(problem, sums))
 
@@ -321,15 +349,13 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
     top, to_z, to_o = (plain(numpy_of(x), run.dtype) for x in (maximum, grad_weight_sum, grad_value_sum))
     grads = [np.zeros(tuple(a.shape), run.dtype) for a in problem.arrays]
     places = [len(t.arrays) for t in problem.terms]
-    parts = run.parts()
-    done: list[Any] = [None] * len(parts)
 
-    def work(n: int) -> None:
+    def work(part: tuple[tuple[int, ...], list[slice]]) -> Steps:
         keys = problem.layout.keys
         to_keys = [lines(t.key.shape[-1], keys, run.dtype) for t in problem.terms]
         to_value = lines(problem.value.shape[-1], keys, run.dtype)
         rows, room = [], space("backward", run.dtype)
-        at, blocks = parts[n]
+        at, blocks = part
         for job in (run.job(at, queries) for queries in blocks):
             count = job.queries.stop - job.queries.start
             to_rows = [
@@ -340,12 +366,14 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
             to_terms = tuple((q, k, p) for (q, p), k in zip(to_rows, to_keys, strict=True))
             out = tuple(x[job.at][job.queries] for x in (top, to_z, to_o))
             arrays = job.terms, slots(to_terms), job.value
-            loop(job.count, *job.scorers, *arrays, *job.edits, *job.dropout, *out, to_value, to_bias, room, 0, count)
+            for edits, i, j in job.pieces():
+                loop(job.count, *job.scorers, *arrays, *edits, *job.dropout, *out, to_value, to_bias, room, i, j)
+                yield
             rows.append((job.queries, to_rows, _reduced(problem, to_bias)))
-        done[n] = at, to_keys, to_value, rows
+        return at, to_keys, to_value, rows
 
-    threads.run(work, range(len(parts)))
-    for at, to_keys, to_value, rows in done:  # in order, so that sums are the same for any number of threads
+    def add(done: Any) -> None:  # in order, so that sums are the same for any number of threads
+        at, to_keys, to_value, rows = done
         grads[sum(places)][reduced(problem.value, at)] += to_value.T[: problem.layout.keys]
         first = 0
         for n, t in enumerate(problem.terms):
@@ -363,6 +391,8 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
             for queries, _, to_bias in rows:
                 wide = grads[-1].reshape((1,) * (2 - grads[-1].ndim) + grads[-1].shape)
                 add_rows(wide, at, queries, to_bias)
+
+    threads.run(work, run.parts(), problem.threads, then=add)
     return tuple(like_of(problem, g) for g in grads)
 
 
@@ -382,18 +412,22 @@ def weights(problem: Problem) -> Array:
     top, z = numpy_of(partial.max), numpy_of(partial.weight_sum)
     loop = driver("scores", run.dtype)
 
-    def work(place: tuple[tuple[int, ...], slice]) -> None:
+    def work(place: tuple[tuple[int, ...], slice]) -> Steps:
         job = run.job(*place)
-        s, m = out[job.at][job.queries], top[job.at][job.queries]
-        loop(job.count, *job.scorers, job.terms, job.value, *job.edits, s, space("scores", run.dtype), 0, len(s))
-        gone = s == -np.inf
-        s -= np.where(m == -np.inf, 0.0, m)[:, None]
-        np.exp(s, out=s)
-        total = z[job.at][job.queries][:, None]
-        s /= np.where(total == 0, 1, total)
-        s[gone] = 0  # also where the row's weight sum is NaN
+        room = space("scores", run.dtype)
+        for i, j in job.steps(problem.layout.keys):
+            here = job.rows(i, j)
+            s, m = out[here.at][here.queries], top[here.at][here.queries]
+            loop(here.count, *here.scorers, here.terms, here.value, *here.edits, s, room, 0, len(s))
+            gone = s == -np.inf
+            s -= np.where(m == -np.inf, 0.0, m)[:, None]
+            np.exp(s, out=s)
+            total = z[here.at][here.queries][:, None]
+            s /= np.where(total == 0, 1, total)
+            s[gone] = 0  # also where the row's weight sum is NaN
+            yield
 
-    threads.run(work, run.places())
+    threads.run(work, run.places(), problem.threads)
     return like_of(problem, out)
 
 
@@ -405,22 +439,23 @@ def top(problem: Problem, n: int) -> tuple[Array, Array]:
     top, z = numpy_of(partial.max), numpy_of(partial.weight_sum)
     loop = driver("scores", run.dtype)
 
-    def work(place: tuple[tuple[int, ...], slice]) -> None:
+    def work(place: tuple[tuple[int, ...], slice]) -> Steps:
         job, room = run.job(*place), space("scores", run.dtype)
-        for i in range(0, job.queries.stop - job.queries.start, TALL):
-            j = min(i + TALL, job.queries.stop - job.queries.start)
-            s = np.empty((j - i, keys), run.dtype)
-            here = job.rows(i, j)
-            loop(here.count, *here.scorers, here.terms, here.value, *here.edits, s, room, 0, j - i)
+        count, tall = job.queries.stop - job.queries.start, max(min(PAIRS // max(keys, 1), TALL), 1)
+        for i in range(0, count, tall):
+            here = job.rows(i, min(i + tall, count))
+            rows = here.queries
+            s = np.empty((rows.stop - rows.start, keys), run.dtype)
+            loop(here.count, *here.scorers, here.terms, here.value, *here.edits, s, room, 0, len(s))
             order = best(s, n)
             found = np.take_along_axis(s, order, -1)
             live = found > -np.inf
-            rows = slice(here.queries.start, here.queries.stop)
             m, total = top[job.at][rows][:, None], z[job.at][rows][:, None]
             w = np.exp(found - np.where(m == -np.inf, 0, m)) / np.where(total == 0, 1, total)
             weights[job.at][rows], index[job.at][rows] = np.where(live, w, 0), np.where(live, order, -1)
+            yield
 
-    threads.run(work, run.places())
+    threads.run(work, run.places(), problem.threads)
     return like_of(problem, weights), like_of(problem, index)
 
 

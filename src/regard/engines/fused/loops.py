@@ -769,7 +769,12 @@ def to_weights(o, value, j0, g):
     g[:] = ZERO
     for c in range(0, columns - columns % 4, 4):
         a, b, w, v = o[c], o[c + 1], o[c + 2], o[c + 3]
-        x, y, z, t = value[c, j0 : j0 + n], value[c + 1, j0 : j0 + n], value[c + 2, j0 : j0 + n], value[c + 3, j0 : j0 + n]
+        x, y, z, t = (
+            value[c, j0 : j0 + n],
+            value[c + 1, j0 : j0 + n],
+            value[c + 2, j0 : j0 + n],
+            value[c + 3, j0 : j0 + n],
+        )
         for j in range(n):
             g[j] += (a * x[j] + b * y[j]) + (w * z[j] + v * t[j])
     for c in range(columns - columns % 4, columns):

@@ -14,7 +14,11 @@ from numba.extending import intrinsic
 # flags lets NaN or infinity lose its meaning.
 # Without _nrt no array is counted: an atomic addition for every slice of a row took a quarter of the time. So loops
 # allocate nothing.
-SUMS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "fastmath": {"reassoc", "contract", "arcp", "nsz", "afn"}}
+SUMS: dict[str, Any] = {
+    "_nrt": False,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "arcp", "nsz", "afn"},
+}
 EXACT: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "fastmath": {"contract", "nsz"}}
 F, W, D, L = np.float32, np.int32, np.float64, np.int64
 
