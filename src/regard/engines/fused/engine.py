@@ -228,7 +228,7 @@ class Run:
 
 FAINT = {"float32": 1e-6, "float64": 1e-100}  # sums of kernels below are summed again by logarithms
 SMALL = 0.5  # |a| + |b| up to which the form for small projections is as exact as tanh
-# a + b up to which (SCALE (1 + e^2a e^2b))^8 does not overflow float32; beyond 20, tanh rounds to 1 where fractions do not
+# a + b up to which (SCALE (1 + e^2a e^2b))^8 does not overflow float32; beyond 20, tanh is 1 where fractions are not
 LARGE = {"float32": 9.6, "float64": 20.0}
 ALONE = 35.0  # |a| and |b| up to which SCALE e^2a and e^2b are far from the ends of float32
 
@@ -278,7 +278,7 @@ def lined(x: Matrix) -> Matrix:
     """A copy whose rows begin with a cache line; the matrix itself if it is one contiguous row."""
     if x.shape[0] == 1 and x.flags.c_contiguous and x.flags.writeable:
         return x
-    copy = lines(*x.shape, x.dtype)
+    copy = lines(x.shape[0], x.shape[1], x.dtype)
     copy[:, : x.shape[1]] = x
     return copy
 
@@ -332,7 +332,7 @@ def pool(problem: Problem) -> Partial:
             seen = out[1] < FAINT[run.dtype.name]
             faint = np.flatnonzero(seen if tail else seen & (out[1] > 0))
             again = logarithms.job(*place) if faint.size else job
-            for i in faint:
+            for i in map(int, faint):
                 into = tuple(x[i : i + 1] for x in out)
                 for x, start in zip(into, (-np.inf, 0, 0), strict=True):
                     x[:] = start

@@ -3,8 +3,8 @@
 A tile of scores in a small buffer is the meeting place: scorers write it (several where scores are summed), bias and
 masks edit it, one shared exp-and-pool reads it. Rows are queries; the inner loop runs over keys, which stand transposed
 (one row per prepared feature), so that it is SIMD. Names in capitals and ``exp2``, ``larger``, ``formula_at``,
-``slope_at``, ``squares``, ``times``, ``pair``, ``pair_back`` are bound by ``compiling``; WIDE, the keys of a tile, too. Each body with
-a loop calls ``wide_vectors``, since it is vectorised before it is inlined.
+``slope_at``, ``squares``, ``times``, ``pair``, ``pair_back`` are bound by ``compiling``; WIDE, the keys of a tile, too.
+Each body with a loop calls ``wide_vectors``, since it is vectorised before it is inlined.
 """
 
 # ruff: noqa: F821
