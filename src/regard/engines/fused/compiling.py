@@ -29,7 +29,7 @@ from regard.engines.fused import loops, maths
 from regard.scores.base import FAR
 from regard.scores.pairings import Pairing
 
-VERSION = "12"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
+VERSION = "13"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
 BOUND = ("drop", "copy", "largest", "edit", "fill_term", "back_term", "add_values", "to_weights", "to_values")
 LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):  # no fork in the middle of a compilation: the child could never end it
@@ -124,7 +124,6 @@ def constants(dtype: Any) -> dict[str, Any]:
         "LOG2": real(1.4426950408889634),
         "MINUS_INF": real(-np.inf),
         "FAR": real(min(FAR, float(np.finfo(dtype).max))),
-        "WIDE": loops.BYTES // np.dtype(dtype).itemsize,
         "exp2": maths.exp2_32 if narrow else maths.exp2_64,
         "tanh": maths.tanh_32 if narrow else maths.tanh_64,
         "larger": maths.larger32 if narrow else maths.larger64,
@@ -168,9 +167,9 @@ class Signatures:
         real, n = types.float32 if dtype == np.float32 else types.float64, types.int64
         row, matrix = types.Array(real, 1, "C"), types.Array(real, 2, "C")
         whole, flags = types.Array(n, 1, "C"), types.Array(types.boolean, 2, "C")
-        tile = (matrix, matrix, matrix, n, n, n, n, matrix, row)
+        tile = (matrix, matrix, matrix, n, n, n, n, matrix, matrix)
         self.fill = types.void(types.boolean, *tile, row)
-        self.back = types.void(*tile, row, matrix, matrix, matrix)
+        self.back = types.void(*tile, matrix, matrix, matrix, matrix)
         fills, backs = ((types.FunctionType(s),) * loops.SLOTS for s in (self.fill, self.back))
         terms = types.UniTuple(types.UniTuple(matrix, 3), loops.SLOTS)
         edits = (whole, whole, whole, flags, matrix)
@@ -197,6 +196,7 @@ def scorer(kind: str, pairing: str, near: int, of: Any, slope: Any, parameters: 
     with LOCK:
         if key not in MADE:
             names = constants(dtype)
+            names |= {"BLOCK": loops.BLOCK.get(pairing, 8), "FOLD": loops.FOLD.get(pairing, 1)}
             tag = f"{pairing}{near}_{parameters}_{dtype}_{fingerprint(of)}{fingerprint(slope)}_{VERSION}"
             inner = {
                 "add": njit(bound(loops.add, tag, names), **maths.SUMS),
@@ -207,10 +207,12 @@ def scorer(kind: str, pairing: str, near: int, of: Any, slope: Any, parameters: 
             if near:
                 inner["squares"] = njit(bound(getattr(loops, f"squares_{near}"), tag, names), **maths.SUMS)
             else:
-                inner["pair"] = njit(bound(getattr(loops, f"pair_{pairing}"), tag, names), **maths.SUMS)
+                pair = njit(bound(getattr(loops, f"pair_{pairing}"), tag, names), **maths.SUMS)
+                inner["pair_tile"] = njit(bound(loops.pair_tile, tag, {**names, "pair": pair}), **maths.SUMS)
             if kind == "back":
                 inner["slope_at"] = _at("slope", slope, parameters, names)
-                inner["pair_back"] = njit(bound(getattr(loops, f"back_{pairing}"), tag, names), **maths.SUMS)
+                pair = njit(bound(getattr(loops, f"back_{pairing}"), tag, names), **maths.SUMS)
+                inner["back_tile"] = njit(bound(loops.back_tile, tag, {**names, "pair_back": pair}), **maths.SUMS)
             signature = getattr(Signatures(dtype), kind)
             made = compiled(getattr(loops, body), tag, {**names, **inner}, signature)
             MADE[key] = CompileResultWAP(next(iter(made.overloads.values())))

@@ -269,9 +269,10 @@ def rows_of(x: Matrix, at: tuple[int, ...], queries: slice) -> Matrix:
     return plain(found if found.shape[0] == 1 and x.shape[-2] == 1 else found[queries])
 
 
-def space(loop: str, dtype: Any) -> Matrix:
-    """Scratch of a loop."""
-    return lines(SPACE[loop], BYTES // dtype.itemsize, dtype)
+def space(loop: str, problem: Problem, dtype: Any) -> Matrix:
+    """Scratch of a loop, as wide as a tile: what is read again and again should fit into 48 KiB."""
+    few = max(problem.value.shape[-1], *(t.key.shape[-1] for t in problem.terms)) <= 4 and loop == "forward"
+    return lines(SPACE[loop], (BYTES if few else BYTES // 2) // dtype.itemsize, dtype)
 
 
 def lined(x: Matrix) -> Matrix:
@@ -319,7 +320,7 @@ def pool(problem: Problem) -> Partial:
     def work(place: tuple[tuple[int, ...], slice]) -> Steps:
         job = run.job(*place)
         out = tuple(x[job.at][job.queries] for x in (top, weight_sum, value_sum))
-        room = space("forward", run.dtype)
+        room = space("forward", problem, run.dtype)
 
         def loop(job: Job, kernels: bool, into: tuple[Matrix, ...]) -> Steps:
             for edits, i, j in job.pieces():
@@ -354,7 +355,7 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
         keys = problem.layout.keys
         to_keys = [lines(t.key.shape[-1], keys, run.dtype) for t in problem.terms]
         to_value = lines(problem.value.shape[-1], keys, run.dtype)
-        rows, room = [], space("backward", run.dtype)
+        rows, room = [], space("backward", problem, run.dtype)
         at, blocks = part
         for job in (run.job(at, queries) for queries in blocks):
             count = job.queries.stop - job.queries.start
@@ -414,7 +415,7 @@ def weights(problem: Problem) -> Array:
 
     def work(place: tuple[tuple[int, ...], slice]) -> Steps:
         job = run.job(*place)
-        room = space("scores", run.dtype)
+        room = space("scores", problem, run.dtype)
         for i, j in job.steps(problem.layout.keys):
             here = job.rows(i, j)
             s, m = out[here.at][here.queries], top[here.at][here.queries]
@@ -440,7 +441,7 @@ def top(problem: Problem, n: int) -> tuple[Array, Array]:
     loop = driver("scores", run.dtype)
 
     def work(place: tuple[tuple[int, ...], slice]) -> Steps:
-        job, room = run.job(*place), space("scores", run.dtype)
+        job, room = run.job(*place), space("scores", problem, run.dtype)
         count, tall = job.queries.stop - job.queries.start, max(min(PAIRS // max(keys, 1), TALL), 1)
         for i in range(0, count, tall):
             here = job.rows(i, min(i + tall, count))

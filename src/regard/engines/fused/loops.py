@@ -3,8 +3,8 @@
 A tile of scores in a small buffer is the meeting place: scorers write it (several where scores are summed), bias and
 masks edit it, one shared exp-and-pool reads it. Rows are queries; the inner loop runs over keys, which stand transposed
 (one row per prepared feature), so that it is SIMD. Names in capitals and ``exp2``, ``larger``, ``formula_at``,
-``slope_at``, ``squares``, ``times``, ``pair``, ``pair_back`` are bound by ``compiling``; WIDE, the keys of a tile, too.
-Each body with a loop calls ``wide_vectors``, since it is vectorised before it is inlined.
+``slope_at``, ``squares``, ``times``, ``pair_tile``, ``pair``, ``pair_back``, ``BLOCK`` are bound by ``compiling``. Each
+body with a loop calls ``wide_vectors``, since it is vectorised before it is inlined.
 """
 
 # ruff: noqa: F821
@@ -15,100 +15,83 @@ from __future__ import annotations
 import numpy as np
 
 TALL = 8  # queries of a tile
-BYTES = 4096  # of a row of a tile
-SPACE = {"forward": TALL + 2, "scores": TALL + 2, "backward": 3 * TALL + 2}  # rows of scratch that a loop takes
+BYTES = 4096  # of a row of a tile, at most
+SPACE = {"forward": 2 * TALL + 1, "scores": 2 * TALL + 1, "backward": 4 * TALL + 1}  # rows of scratch that a loop takes
 SLOTS = 4  # terms of a score
+BLOCK = {"squared_distance": 4, "dot_product": 4}  # features that a pairing takes at once; 8 for the others
+FOLD = {"additive_small": 2}  # rows that the key has for each feature; 1 for the others
 SCALE = {"float32": 2.0**-12, "float64": 1.0}  # of the additive pairing's denominators
 
 
-# --- pairings: one row of paired numbers, and the way back ------------------------------------------------------------
-def pair_squared_distance(q, k, i, j0, n, u):
-    """u[j] = sum_c (q[i, c] - k[c, j])^2, up to four features at a time."""
+# --- pairings: features c to d of one row of paired numbers, and the way back -----------------------------------------
+def pair_squared_distance(q, k, i, c, d, j0, n, u):
+    """u[j] = sum_c (q[i, c] - k[c, j])^2, of up to four features."""
     wide_vectors()
-    features = k.shape[0]
-    if features == 0:
+    if c == 0:
         for j in range(n):
             u[j] = ZERO
-        return
-    c = features % 4
-    if c == 1:
-        a, x = q[i, 0], k[0, j0 : j0 + n]
-        for j in range(n):
-            d = a - x[j]
-            u[j] = d * d
-    elif c == 2:
-        a, b = q[i, 0], q[i, 1]
-        x, y = k[0, j0 : j0 + n], k[1, j0 : j0 + n]
-        for j in range(n):
-            d = a - x[j]
-            e = b - y[j]
-            u[j] = d * d + e * e
-    elif c == 3:
-        a, b, w = q[i, 0], q[i, 1], q[i, 2]
-        x, y, z = k[0, j0 : j0 + n], k[1, j0 : j0 + n], k[2, j0 : j0 + n]
-        for j in range(n):
-            d = a - x[j]
-            e = b - y[j]
-            f = w - z[j]
-            u[j] = d * d + e * e + f * f
-    else:
-        for j in range(n):
-            u[j] = ZERO
-    while c < features:
+    if d - c == 4:
         a, b, w, v = q[i, c], q[i, c + 1], q[i, c + 2], q[i, c + 3]
         x, y, z, t = k[c, j0 : j0 + n], k[c + 1, j0 : j0 + n], k[c + 2, j0 : j0 + n], k[c + 3, j0 : j0 + n]
         for j in range(n):
-            d = a - x[j]
-            e = b - y[j]
-            f = w - z[j]
-            g = v - t[j]
-            u[j] += (d * d + e * e) + (f * f + g * g)
-        c += 4
+            e = a - x[j]
+            f = b - y[j]
+            g = w - z[j]
+            h = v - t[j]
+            u[j] += (e * e + f * f) + (g * g + h * h)
+        return
+    while c < d:
+        a, x = q[i, c], k[c, j0 : j0 + n]
+        for j in range(n):
+            e = a - x[j]
+            u[j] += e * e
+        c += 1
 
 
-def back_squared_distance(q, k, i, j0, n, g, to_q, to_k):
+def back_squared_distance(q, k, i, c, d, j0, n, g, to_q, to_k):
     """Adds the gradient of row i, of u's gradient g, to query and key."""
     wide_vectors()
-    for c in range(k.shape[0]):
+    while c < d:
         a, total, x, y = q[i, c], ZERO, k[c, j0 : j0 + n], to_k[c, j0 : j0 + n]
         for j in range(n):
-            d = g[j] * (a - x[j])
-            total += d
-            y[j] -= d + d
+            e = g[j] * (a - x[j])
+            total += e
+            y[j] -= e + e
         to_q[i, c] += total + total
+        c += 1
 
 
-def pair_dot_product(q, k, i, j0, n, u):
-    """u[j] = sum_c q[i, c] k[c, j]."""
+def pair_dot_product(q, k, i, c, d, j0, n, u):
+    """u[j] = sum_c q[i, c] k[c, j], of up to four features."""
     wide_vectors()
-    for j in range(n):
-        u[j] = ZERO
-    features = k.shape[0]
-    c = 0
-    while c + 4 <= features:
+    if c == 0:
+        for j in range(n):
+            u[j] = ZERO
+    if d - c == 4:
         a, b, w, v = q[i, c], q[i, c + 1], q[i, c + 2], q[i, c + 3]
         x, y, z, t = k[c, j0 : j0 + n], k[c + 1, j0 : j0 + n], k[c + 2, j0 : j0 + n], k[c + 3, j0 : j0 + n]
         for j in range(n):
             u[j] += (a * x[j] + b * y[j]) + (w * z[j] + v * t[j])
-        c += 4
-    while c < features:
+        return
+    while c < d:
         a, x = q[i, c], k[c, j0 : j0 + n]
         for j in range(n):
             u[j] += a * x[j]
         c += 1
 
 
-def back_dot_product(q, k, i, j0, n, g, to_q, to_k):
+def back_dot_product(q, k, i, c, d, j0, n, g, to_q, to_k):
     wide_vectors()
-    for c in range(k.shape[0]):
+    while c < d:
         a, total, x, y = q[i, c], ZERO, k[c, j0 : j0 + n], to_k[c, j0 : j0 + n]
         for j in range(n):
             total += g[j] * x[j]
             y[j] += g[j] * a
         to_q[i, c] += total
+        c += 1
 
 
-def pair_additive(q, k, i, j0, n, u):
+def pair_additive(q, k, i, c, d, j0, n, u):
     """u[j] = sum_h v_h tanh(a_h + b_h) = sum_h v_h - 2 sum_h v_h / (1 + e^2a e^2b), of q = [s e^2a | v], k = e^2b.
 
     Eight fractions have one division. SCALE, s, keeps their common denominator, of factors s (1 + e^2a e^2b), within
@@ -116,26 +99,29 @@ def pair_additive(q, k, i, j0, n, u):
     """
     wide_vectors()
     hidden = k.shape[0]
-    most, total = ZERO, ZERO
-    for c in range(hidden, 2 * hidden):
-        most = larger(most, abs(q[i, c]))
-        total += q[i, c]
-    for j in range(n):
-        u[j] = ZERO
-    if most == ZERO:
-        return
-    s = SCALE / most
-    c = 0
-    while c + 8 <= hidden:
+    h = hidden + c
+    if c == 0:
+        total = ZERO
+        for m in range(hidden, 2 * hidden):
+            total += q[i, m]
+        for j in range(n):
+            u[j] = total
+    if d - c == 8:
+        most = ZERO
+        for m in range(h, h + 8):
+            most = larger(most, abs(q[i, m]))
+        if most == ZERO:
+            return
+        s = SCALE / most
         a0, a1, a2, a3 = q[i, c], q[i, c + 1], q[i, c + 2], q[i, c + 3]
         a4, a5, a6, a7 = q[i, c + 4], q[i, c + 5], q[i, c + 6], q[i, c + 7]
-        h = hidden + c
         v0, v1, v2, v3 = times(s, q[i, h]), times(s, q[i, h + 1]), times(s, q[i, h + 2]), times(s, q[i, h + 3])
         v4, v5, v6, v7 = times(s, q[i, h + 4]), times(s, q[i, h + 5]), times(s, q[i, h + 6]), times(s, q[i, h + 7])
         x0, x1 = k[c, j0 : j0 + n], k[c + 1, j0 : j0 + n]
         x2, x3 = k[c + 2, j0 : j0 + n], k[c + 3, j0 : j0 + n]
         x4, x5 = k[c + 4, j0 : j0 + n], k[c + 5, j0 : j0 + n]
         x6, x7 = k[c + 6, j0 : j0 + n], k[c + 7, j0 : j0 + n]
+        most += most
         for j in range(n):
             d0, d1 = SCALE + a0 * x0[j], SCALE + a1 * x1[j]
             d2, d3 = SCALE + a2 * x2[j], SCALE + a3 * x3[j]
@@ -145,27 +131,24 @@ def pair_additive(q, k, i, j0, n, u):
             low = (v0 * d1 + v1 * d0) * d23 + (v2 * d3 + v3 * d2) * d01
             high = (v4 * d5 + v5 * d4) * d67 + (v6 * d7 + v7 * d6) * d45
             d03, d47 = d01 * d23, d45 * d67
-            u[j] += (low * d47 + high * d03) / (d03 * d47)
-        c += 8
-    while c < hidden:
-        a, v, x = q[i, c], s * q[i, hidden + c], k[c, j0 : j0 + n]
+            u[j] -= times(most, (low * d47 + high * d03) / (d03 * d47))
+        return
+    while c < d:
+        a, v, x = q[i, c], TWO * q[i, h], k[c, j0 : j0 + n]
         for j in range(n):
-            u[j] += v / (SCALE + a * x[j])
+            u[j] -= v * (SCALE / (SCALE + a * x[j]))
         c += 1
-    most += most
-    for j in range(n):
-        u[j] = total - most * u[j]
+        h += 1
 
 
-def back_additive(q, k, i, j0, n, g, to_q, to_k):
+def back_additive(q, k, i, c, d, j0, n, g, to_q, to_k):
     """With r = 1 / (1 + e^2a e^2b): tanh = 1 - 2 r, and its slope is 4 (r - r^2). Four fractions have one division."""
     wide_vectors()
     hidden = k.shape[0]
     whole = ZERO
     for j in range(n):
         whole += g[j]
-    c = 0
-    while c + 4 <= hidden:
+    while c + 4 <= d:
         a0, a1, a2, a3 = q[i, c], q[i, c + 1], q[i, c + 2], q[i, c + 3]
         h = hidden + c
         v0, v1, v2, v3 = FOUR * q[i, h], FOUR * q[i, h + 1], FOUR * q[i, h + 2], FOUR * q[i, h + 3]
@@ -205,7 +188,7 @@ def back_additive(q, k, i, j0, n, g, to_q, to_k):
         to_q[i, h + 2] += whole - (s2 + s2)
         to_q[i, h + 3] += whole - (s3 + s3)
         c += 4
-    while c < hidden:
+    while c < d:
         a, x, y = q[i, c], k[c, j0 : j0 + n], to_k[c, j0 : j0 + n]
         v = FOUR * q[i, hidden + c]
         s, t = ZERO, ZERO
@@ -221,24 +204,26 @@ def back_additive(q, k, i, j0, n, g, to_q, to_k):
         c += 1
 
 
-def pair_additive_small(q, k, i, j0, n, u):
+def pair_additive_small(q, k, i, c, d, j0, n, u):
     """The same for small projections, as exact as tanh: q = [e^2a - 1 | v], k = [e^2b; e^2b - 1]."""
     wide_vectors()
     hidden = k.shape[0] // 2
-    for j in range(n):
-        u[j] = ZERO
-    for c in range(hidden):
+    if c == 0:
+        for j in range(n):
+            u[j] = ZERO
+    while c < d:
         a, v = q[i, c], q[i, hidden + c]
         x, z = k[c, j0 : j0 + n], k[hidden + c, j0 : j0 + n]
         for j in range(n):
             t = a * x[j] + z[j]
             u[j] += v * (t / (TWO + t))
+        c += 1
 
 
-def back_additive_small(q, k, i, j0, n, g, to_q, to_k):
+def back_additive_small(q, k, i, c, d, j0, n, g, to_q, to_k):
     wide_vectors()
     hidden = k.shape[0] // 2
-    for c in range(hidden):
+    while c < d:
         a, v = q[i, c], q[i, hidden + c]
         x, z, y = k[c, j0 : j0 + n], k[hidden + c, j0 : j0 + n], to_k[c, j0 : j0 + n]
         to_a, to_v = ZERO, ZERO
@@ -251,24 +236,27 @@ def back_additive_small(q, k, i, j0, n, g, to_q, to_k):
             y[j] += s
         to_q[i, c] += to_a
         to_q[i, hidden + c] += to_v
+        c += 1
 
 
-def pair_additive_large(q, k, i, j0, n, u):
+def pair_additive_large(q, k, i, c, d, j0, n, u):
     """The same for projections whose exponentials overflow: q = [a | v], k = b, an exponential a pair."""
     wide_vectors()
     hidden = k.shape[0]
-    for j in range(n):
-        u[j] = ZERO
-    for c in range(hidden):
+    if c == 0:
+        for j in range(n):
+            u[j] = ZERO
+    while c < d:
         a, v, x = q[i, c], q[i, hidden + c], k[c, j0 : j0 + n]
         for j in range(n):
             u[j] += v * tanh(a + x[j])
+        c += 1
 
 
-def back_additive_large(q, k, i, j0, n, g, to_q, to_k):
+def back_additive_large(q, k, i, c, d, j0, n, g, to_q, to_k):
     wide_vectors()
     hidden = k.shape[0]
-    for c in range(hidden):
+    while c < d:
         a, v, x, y = q[i, c], q[i, hidden + c], k[c, j0 : j0 + n], to_k[c, j0 : j0 + n]
         to_a, to_v = ZERO, ZERO
         for j in range(n):
@@ -279,9 +267,10 @@ def back_additive_large(q, k, i, j0, n, g, to_q, to_k):
             y[j] += s
         to_q[i, c] += to_a
         to_q[i, hidden + c] += to_v
+        c += 1
 
 
-def pair_mismatch(q, k, i, j0, n, u):
+def pair_mismatch(q, k, i, c, d, j0, n, u):
     """u[j] = 1 where the codes differ."""
     wide_vectors()
     a, x = q[i, 0], k[0, j0 : j0 + n]
@@ -289,11 +278,11 @@ def pair_mismatch(q, k, i, j0, n, u):
         u[j] = ONE if a != x[j] else ZERO
 
 
-def back_mismatch(q, k, i, j0, n, g, to_q, to_k):
+def back_mismatch(q, k, i, c, d, j0, n, g, to_q, to_k):
     """Codes have no gradient."""
 
 
-def pair_absolute_difference(q, k, i, j0, n, u):
+def pair_absolute_difference(q, k, i, c, d, j0, n, u):
     """u[j] = |q - k[j]|."""
     wide_vectors()
     a, x = q[i, 0], k[0, j0 : j0 + n]
@@ -301,18 +290,18 @@ def pair_absolute_difference(q, k, i, j0, n, u):
         u[j] = abs(a - x[j])
 
 
-def back_absolute_difference(q, k, i, j0, n, g, to_q, to_k):
+def back_absolute_difference(q, k, i, c, d, j0, n, g, to_q, to_k):
     wide_vectors()
     a, total, x, y = q[i, 0], ZERO, k[0, j0 : j0 + n], to_k[0, j0 : j0 + n]
     for j in range(n):
-        d = a - x[j]
-        s = g[j] if d > ZERO else (-g[j] if d < ZERO else ZERO)
+        e = a - x[j]
+        s = g[j] if e > ZERO else (-g[j] if e < ZERO else ZERO)
         total += s
         y[j] -= s
     to_q[i, 0] += total
 
 
-def pair_offset(q, k, i, j0, n, u):
+def pair_offset(q, k, i, c, d, j0, n, u):
     """u[j] = table[k - q], -inf beyond it; q = [positions | sizes of the table | table]."""
     wide_vectors()
     axes = k.shape[0]
@@ -320,23 +309,23 @@ def pair_offset(q, k, i, j0, n, u):
         at, inside = 0, True
         for c in range(axes):
             size = int(q[i, axes + c])
-            d = k[c, j0 + j] - q[i, c]
-            whole = int(np.rint(d))
-            inside = inside and d == whole and -(size // 2) <= whole <= size // 2
+            e = k[c, j0 + j] - q[i, c]
+            whole = int(np.rint(e))
+            inside = inside and e == whole and -(size // 2) <= whole <= size // 2
             at = at * size + whole + size // 2
         u[j] = q[i, 2 * axes + at] if inside else MINUS_INF
 
 
-def back_offset(q, k, i, j0, n, g, to_q, to_k):
+def back_offset(q, k, i, c, d, j0, n, g, to_q, to_k):
     wide_vectors()
     axes = k.shape[0]
     for j in range(n):
         at, inside = 0, True
         for c in range(axes):
             size = int(q[i, axes + c])
-            d = k[c, j0 + j] - q[i, c]
-            whole = int(np.rint(d))
-            inside = inside and d == whole and -(size // 2) <= whole <= size // 2
+            e = k[c, j0 + j] - q[i, c]
+            whole = int(np.rint(e))
+            inside = inside and e == whole and -(size // 2) <= whole <= size // 2
             at = at * size + whole + size // 2
         if inside:
             to_q[i, 2 * axes + at] += g[j]
@@ -349,10 +338,10 @@ def fill(first, q, k, p, i0, i1, j0, n, tile, u, most):
     The last two columns of p are the factor and the root, see ``Term``.
     """
     wide_vectors()
-    last = p.shape[1] - 2
+    last, into = p.shape[1] - 2, tile if first else u
+    pair_tile(q, k, i0, i1, j0, n, into)
     for i in range(i0, i1):
-        row, factor, best = tile[i - i0, :n] if first else u[:n], p[i, last], MINUS_INF
-        pair(q, k, i, j0, n, row)
+        row, factor, best = into[i - i0, :n], p[i, last], MINUS_INF
         rescale(row, n, p[i, last + 1])
         for j in range(n):
             s = factor * formula_at(row[j], p, i)
@@ -369,8 +358,9 @@ def fill_near(first, q, k, p, i0, i1, j0, n, tile, u, most):
     features = k.shape[0]
     c, e = min(1, features - 1), min(2, features - 1)  # what there is not is not read, see ``squares``
     x, y, z, t = k[0, j0 : j0 + n], k[c, j0 : j0 + n], k[e, j0 : j0 + n], k[features - 1, j0 : j0 + n]
+    into = tile if first else u
     for i in range(i0, i1):
-        row, best = tile[i - i0, :n] if first else u[:n], MINUS_INF
+        row, best = into[i - i0, :n], MINUS_INF
         a, b, w, v = q[i, 0], q[i, c], q[i, e], q[i, features - 1]
         for j in range(n):
             s = formula_at(squares(a - x[j], b - y[j], w - z[j], v - t[j]), p, i)
@@ -379,6 +369,21 @@ def fill_near(first, q, k, p, i0, i1, j0, n, tile, u, most):
         most[i - i0] = best
         if not first:
             add(row, tile[i - i0, :n])
+
+
+def pair_tile(q, k, i0, i1, j0, n, into):
+    """The pairing of a tile: some features at a time, whose keys stay in cache from row to row."""
+    features = k.shape[0] // FOLD
+    for c in range(0, max(features, 1), BLOCK):
+        for i in range(i0, i1):
+            pair(q, k, i, c, min(c + BLOCK, features), j0, n, into[i - i0])
+
+
+def back_tile(q, k, i0, i1, j0, n, g, to_q, to_k):
+    features = k.shape[0] // FOLD
+    for c in range(0, features, BLOCK):
+        for i in range(i0, i1):
+            pair_back(q, k, i, c, min(c + BLOCK, features), j0, n, g[i - i0], to_q, to_k)
 
 
 def add(row, into):
@@ -407,26 +412,25 @@ def back(q, k, p, i0, i1, j0, n, tile, u, g, to_q, to_k, to_p):
     """Adds the gradients of the term's arrays; the tile holds those of the scores. to_p has no factor if p's is 1."""
     wide_vectors()
     last = p.shape[1] - 2
+    pair_tile(q, k, i0, i1, j0, n, u)
     for i in range(i0, i1):
-        pair(q, k, i, j0, n, u)
-        root = p[i, last + 1]
-        rescale(u, n, root)
-        row, factor = tile[i - i0, :n], p[i, last]
+        row, x, y, factor, root = tile[i - i0, :n], u[i - i0, :n], g[i - i0, :n], p[i, last], p[i, last + 1]
+        rescale(x, n, root)
         for j in range(n):
-            g[j] = factor * row[j] * slope_at(u[j], p, i)[0]
+            y[j] = factor * row[j] * slope_at(x[j], p, i)[0]
         for m in range(last):
             total = ZERO
             for j in range(n):
-                total += factor * row[j] * slope_at(u[j], p, i)[1 + m]
+                total += factor * row[j] * slope_at(x[j], p, i)[1 + m]
             to_p[i, m] += total
         if to_p.shape[1] > last:
             total = ZERO
             for j in range(n):
-                s = formula_at(u[j], p, i)
+                s = formula_at(x[j], p, i)
                 total += row[j] * (s if s > MINUS_INF else ZERO)
             to_p[i, last] += total
-        rescale_slope(u, g, n, root)
-        pair_back(q, k, i, j0, n, g, to_q, to_k)
+        rescale_slope(x, y, n, root)
+    back_tile(q, k, i0, i1, j0, n, g, to_q, to_k)
 
 
 def back_near(q, k, p, i0, i1, j0, n, tile, u, g, to_q, to_k, to_p):
@@ -436,12 +440,11 @@ def back_near(q, k, p, i0, i1, j0, n, tile, u, g, to_q, to_k, to_p):
     c, e = min(1, features - 1), min(2, features - 1)
     x, y, z, t = k[0, j0 : j0 + n], k[c, j0 : j0 + n], k[e, j0 : j0 + n], k[features - 1, j0 : j0 + n]
     for i in range(i0, i1):
-        row = tile[i - i0, :n]
+        row, into = tile[i - i0, :n], g[i - i0, :n]
         a, b, w, v = q[i, 0], q[i, c], q[i, e], q[i, features - 1]
         for j in range(n):
-            d = squares(a - x[j], b - y[j], w - z[j], v - t[j])
-            g[j] = row[j] * slope_at(d, p, i)[0]
-        pair_back(q, k, i, j0, n, g, to_q, to_k)
+            into[j] = row[j] * slope_at(squares(a - x[j], b - y[j], w - z[j], v - t[j]), p, i)[0]
+    back_tile(q, k, i0, i1, j0, n, g, to_q, to_k)
 
 
 def rescale(u, n, root):
@@ -533,12 +536,12 @@ def add_values(tile, a, b, value, j0, n, value_sum):
     """Adds the values times the weights of a tile: two queries, four columns at a time."""
     wide_vectors()
     columns = value.shape[0]
-    for i in range(a, b, 2):
-        h = min(i + 1, b - 1)
-        e, f = tile[i - a, :n], tile[h - a, :n]
-        for c in range(0, columns - columns % 4, 4):
-            x0, x1 = value[c, j0 : j0 + n], value[c + 1, j0 : j0 + n]
-            x2, x3 = value[c + 2, j0 : j0 + n], value[c + 3, j0 : j0 + n]
+    for c in range(0, columns - columns % 4, 4):
+        x0, x1 = value[c, j0 : j0 + n], value[c + 1, j0 : j0 + n]
+        x2, x3 = value[c + 2, j0 : j0 + n], value[c + 3, j0 : j0 + n]
+        for i in range(a, b, 2):
+            h = min(i + 1, b - 1)
+            e, f = tile[i - a, :n], tile[h - a, :n]
             s0, s1, s2, s3 = ZERO, ZERO, ZERO, ZERO
             t0, t1, t2, t3 = ZERO, ZERO, ZERO, ZERO
             for j in range(n):
@@ -559,14 +562,13 @@ def add_values(tile, a, b, value, j0, n, value_sum):
                 value_sum[h, c + 1] += t1
                 value_sum[h, c + 2] += t2
                 value_sum[h, c + 3] += t3
-        for c in range(columns - columns % 4, columns):
-            x, s0, t0 = value[c, j0 : j0 + n], ZERO, ZERO
+    for c in range(columns - columns % 4, columns):
+        x = value[c, j0 : j0 + n]
+        for i in range(a, b):
+            e, s0 = tile[i - a, :n], ZERO
             for j in range(n):
                 s0 += e[j] * x[j]
-                t0 += f[j] * x[j]
             value_sum[i, c] += s0
-            if h > i:
-                value_sum[h, c] += t0
 
 
 def fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most):
@@ -635,15 +637,15 @@ def forward(
     wide_vectors()
     columns = value.shape[0]
     gone = ZERO if kernels else MINUS_INF
-    tile, u, most = space[:TALL], space[TALL], space[TALL + 1]
+    tile, u, most = space[:TALL], space[TALL : 2 * TALL], space[2 * TALL]
     together = columns == 1 and not hashes.shape[0]  # one column is pooled as the weights are made
     for a in range(i0, i1, TALL):
         b = min(a + TALL, i1)
         low, high = start[a], stop[a]
         for i in range(a + 1, b):
             low, high = min(low, start[i]), max(high, stop[i])
-        for j0 in range(low, high, WIDE):
-            n = min(WIDE, high - j0)
+        for j0 in range(low, high, space.shape[1]):
+            n = min(space.shape[1], high - j0)
             for t in range(count):
                 q, k, p = terms[t]
                 fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most)
@@ -725,15 +727,15 @@ def backward(
 ):
     """Gradients of the two sums, whose gradients are to_z and to_o; the maximum is constant."""
     wide_vectors()
-    tile, u, most = space[:TALL], space[TALL], space[TALL + 1]
-    g, weights = space[TALL + 2 : 2 * TALL + 2], space[2 * TALL + 2 :]
+    tile, u, most = space[:TALL], space[TALL : 2 * TALL], space[2 * TALL]
+    g, weights = space[2 * TALL + 1 : 3 * TALL + 1], space[3 * TALL + 1 :]
     for a in range(i0, i1, TALL):
         b = min(a + TALL, i1)
         low, high = start[a], stop[a]
         for i in range(a + 1, b):
             low, high = min(low, start[i]), max(high, stop[i])
-        for j0 in range(low, high, WIDE):
-            n = min(WIDE, high - j0)
+        for j0 in range(low, high, space.shape[1]):
+            n = min(space.shape[1], high - j0)
             for t in range(count):
                 q, k, p = terms[t]
                 fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most)
@@ -748,7 +750,7 @@ def backward(
                 copy(row, kept)
                 if hashes.shape[0]:
                     drop(kept, n, hashes[i], start_key + j0, least, scale)
-                to_weights(to_o[i], value, j0, g[i - a, :n])
+            to_weights(to_o, value, a, b, j0, n, g)
             to_values(to_o, weights, a, b, j0, n, to_v)
             for i in range(a, b):
                 row, kept, x, z = tile[i - a, :n], weights[i - a, :n], g[i - a, :n], to_z[i]
@@ -759,56 +761,58 @@ def backward(
             for t in range(count):
                 q, k, p = terms[t]
                 to_q, to_k, to_p = grads[t]
-                back_term(t, b0, b1, b2, b3, q, k, p, a, b, j0, n, tile, u, g[0], to_q, to_k, to_p)
+                back_term(t, b0, b1, b2, b3, q, k, p, a, b, j0, n, tile, u, g, to_q, to_k, to_p)
 
 
-def to_weights(o, value, j0, g):
-    """g[j] = sum_c o[c] value[c, j], four columns at a time."""
+def to_weights(o, value, a, b, j0, n, g):
+    """g[i, j] = sum_c o[i, c] value[c, j], four columns at a time."""
     wide_vectors()
-    columns, n = value.shape[0], g.shape[0]
-    g[:] = ZERO
+    columns = value.shape[0]
+    for i in range(a, b):
+        row = g[i - a, :n]
+        for j in range(n):
+            row[j] = ZERO
     for c in range(0, columns - columns % 4, 4):
-        a, b, w, v = o[c], o[c + 1], o[c + 2], o[c + 3]
-        x, y, z, t = (
-            value[c, j0 : j0 + n],
-            value[c + 1, j0 : j0 + n],
-            value[c + 2, j0 : j0 + n],
-            value[c + 3, j0 : j0 + n],
-        )
-        for j in range(n):
-            g[j] += (a * x[j] + b * y[j]) + (w * z[j] + v * t[j])
+        x, y = value[c, j0 : j0 + n], value[c + 1, j0 : j0 + n]
+        z, t = value[c + 2, j0 : j0 + n], value[c + 3, j0 : j0 + n]
+        for i in range(a, b):
+            row, e, f, s, v = g[i - a, :n], o[i, c], o[i, c + 1], o[i, c + 2], o[i, c + 3]
+            for j in range(n):
+                row[j] += (e * x[j] + f * y[j]) + (s * z[j] + v * t[j])
     for c in range(columns - columns % 4, columns):
-        a, x = o[c], value[c, j0 : j0 + n]
-        for j in range(n):
-            g[j] += a * x[j]
+        x = value[c, j0 : j0 + n]
+        for i in range(a, b):
+            row, e = g[i - a, :n], o[i, c]
+            for j in range(n):
+                row[j] += e * x[j]
 
 
 def to_values(o, weights, a, b, j0, n, to_v):
     """to_v[c, j] += sum_i o[i, c] weights[i, j], four queries at a time."""
     wide_vectors()
-    for i in range(a, b, 4):
-        count = min(4, b - i)
-        x, y = weights[i - a, :n], weights[min(i + 1, b - 1) - a, :n]
-        z, t = weights[min(i + 2, b - 1) - a, :n], weights[min(i + 3, b - 1) - a, :n]
-        for c in range(to_v.shape[0]):
-            e = o[i, c]
-            f = o[i + 1, c] if count > 1 else ZERO
-            g = o[i + 2, c] if count > 2 else ZERO
-            h = o[i + 3, c] if count > 3 else ZERO
-            into = to_v[c, j0 : j0 + n]
+    for c in range(to_v.shape[0]):
+        into = to_v[c, j0 : j0 + n]
+        for i in range(a, b - (b - a) % 4, 4):
+            e, f, g, h = o[i, c], o[i + 1, c], o[i + 2, c], o[i + 3, c]
+            x, y = weights[i - a, :n], weights[i + 1 - a, :n]
+            z, t = weights[i + 2 - a, :n], weights[i + 3 - a, :n]
             for j in range(n):
                 into[j] += (e * x[j] + f * y[j]) + (g * z[j] + h * t[j])
+        for i in range(b - (b - a) % 4, b):
+            e, x = o[i, c], weights[i - a, :n]
+            for j in range(n):
+                into[j] += e * x[j]
 
 
 def scores(count, f0, f1, f2, f3, terms, value, start, stop, gap, live, bias, out, space, i0, i1):
     """All scores of queries i0 to i1, (i1 - i0, K); -inf where there is no key."""
     wide_vectors()
     keys = out.shape[1]
-    tile, u, most = space[:TALL], space[TALL], space[TALL + 1]
+    tile, u, most = space[:TALL], space[TALL : 2 * TALL], space[2 * TALL]
     for a in range(i0, i1, TALL):
         b = min(a + TALL, i1)
-        for j0 in range(0, keys, WIDE):
-            n = min(WIDE, keys - j0)
+        for j0 in range(0, keys, space.shape[1]):
+            n = min(space.shape[1], keys - j0)
             for t in range(count):
                 q, k, p = terms[t]
                 fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most)
