@@ -19,10 +19,10 @@ from typing import Any
 from benchmarks import machine, page
 from benchmarks.cases import Case, picked
 from benchmarks.data import Answer, Inputs, Pool, cotangent_of, inputs_of, run
-from benchmarks.memory import Processes
+from benchmarks.memory import Processes, in_short
 from benchmarks.peers import OURS, RUNNERS
 from benchmarks.peers.ours import chosen
-from benchmarks.timing import clocked, rounds, summary, turns
+from benchmarks.timing import summary, timed
 
 RESULTS = Path(__file__).parent / "results"
 LEAST, MOST = 3, 40  # rounds
@@ -37,14 +37,14 @@ def measure(case: Case, *, seconds: float, most: int, processes: Processes | Non
     result: Result = {"case": case.name, "title": case.title, "pairs": case.pairs, "engine": chosen(case, inputs)}
     if right:
         calls = {name: partial(run, pool, inputs, cotangent) for name, pool in right.items()}
-        expected = {name: clocked(call) for name, call in calls.items()}
-        for name, taken in rounds(calls, turns(expected, seconds, min(LEAST, most), most)).items():
+        for name, taken in timed(calls, seconds, min(LEAST, most), most).items():
             found[name] |= {"status": "timed", "seconds": taken, **summary(taken)}
             found[name]["compile"] = max(found[name]["first"] - found[name]["median"], 0.0)
     if processes:
         for name in right:
             found[name]["memory"] = processes.peak(case, name)
-        result["doubled"] = processes.peak(case.doubled(), OURS.name)
+        if OURS.name in right:
+            result["doubled"] = processes.peak(case.doubled(), OURS.name)
     return result | {"runners": found, "figures": figures(case, found, result.get("doubled"))}
 
 
@@ -68,7 +68,7 @@ def compared(case: Case, inputs: Inputs) -> tuple[dict[str, Result], dict[str, P
         except Exception as error:  # a peer that is not installed, or that fails: that is what there is to report
             if peer is OURS:
                 raise
-            found[name] = {"status": "cannot", "why": f"{type(error).__name__}: {first_line(error)}"}
+            found[name] = {"status": "cannot", "why": in_short(error)}
             continue
         found[name] = {"error": errors[0], "gradient_error": max(errors[1:], default=None), "first": first}
         if answer.right(errors):
@@ -77,11 +77,6 @@ def compared(case: Case, inputs: Inputs) -> tuple[dict[str, Result], dict[str, P
             over = max(error / limit for error, limit in zip(errors, answer.limits, strict=True))
             found[name] |= {"status": "wrong", "why": f"its error is {over:.3g} times what is allowed"}
     return found, right
-
-
-def first_line(error: Exception) -> str:
-    """What went wrong, in short."""
-    return (str(error).strip() or "it says nothing").splitlines()[0].rstrip(".")
 
 
 def figures(case: Case, found: dict[str, Result], doubled: dict[str, int] | None) -> list[Result]:
@@ -97,10 +92,13 @@ def figures(case: Case, found: dict[str, Result], doubled: dict[str, int] | None
             reached = ours["error"] <= found[name]["error"]
         told.append({"over": name, "ratio": ratio, "of_minima": of_minima, "at_least": wanted, "reached": reached})
     if doubled:
-        once, twice = ours["memory"]["over"], doubled["over"]
+        once, twice = ours["memory"].get("over"), doubled.get("over")
         if case.most_bytes:
-            told.append({"bytes": once, "at_most": case.most_bytes, "reached": once <= case.most_bytes})
-        told.append({"bytes": once, "doubled": twice, "reached": twice <= 2 * once + SLACK})
+            told.append(
+                {"bytes": once, "at_most": case.most_bytes, "reached": once is not None and once <= case.most_bytes}
+            )
+        linear = once is not None and twice is not None and twice <= 2 * once + SLACK
+        told.append({"bytes": once, "doubled": twice, "reached": linear})
     return told
 
 
@@ -112,7 +110,7 @@ def in_a_process(case: Case, arguments: argparse.Namespace) -> Result:
         command = [sys.executable, "-m", "benchmarks", "--child", case.name, f"--out={out}", *arguments.passed_on]
         subprocess.run(command, env={**os.environ, **given}, check=True)
         result: Result = json.loads(out.read_text(encoding="utf-8"))["results"][0]
-    return result | {"environment": given}
+    return result | {"title": replace(case, environment=given).title, "environment": given}
 
 
 def main(argv: Sequence[str], removed: dict[str, str]) -> int:
@@ -120,7 +118,7 @@ def main(argv: Sequence[str], removed: dict[str, str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help="parts of names of cases; all cases if there are none")
     parser.add_argument("--list", action="store_true", help="say which cases there are")
-    parser.add_argument("--seconds", type=float, default=8.0, help="to time a case for, beside first calls (8)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="to time a case for, beside first calls (4)")
     parser.add_argument("--rounds", type=int, default=MOST, help=f"at most, for each ({MOST}); at least are {LEAST}")
     parser.add_argument("--engine", default="auto", help="which engine of ours (auto)")
     parser.add_argument("--tiny", action="store_true", help="with a few queries and keys: to try the bench itself")

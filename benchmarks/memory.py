@@ -9,10 +9,12 @@ import ctypes
 import gc
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from benchmarks.cases import Case
 
@@ -64,6 +66,12 @@ def highest() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def in_short(error: Exception) -> str:
+    """What went wrong, in a line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
 class Processes:
     """Fresh processes, one for each measurement."""
 
@@ -76,5 +84,12 @@ class Processes:
     def __exit__(self, *_: object) -> None:
         self.executor.shutdown(cancel_futures=True)
 
-    def peak(self, case: Case, name: str) -> dict[str, int]:
-        return self.executor.submit(peak, case, name).result()
+    def peak(self, case: Case, name: str) -> dict[str, Any]:
+        """The peak, or why there is none: a process may be killed for its memory."""
+        try:
+            return self.executor.submit(peak, case, name).result()
+        except Exception as error:
+            if isinstance(error, BrokenProcessPool):
+                self.__exit__()
+                self.__enter__()
+            return {"why": in_short(error)}

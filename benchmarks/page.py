@@ -35,7 +35,9 @@ def small(x: float | None) -> str:
     return "–" if x is None else f"{x:.1e}"
 
 
-def megabytes(x: float) -> str:
+def megabytes(x: float | None) -> str:
+    if x is None:
+        return "–"
     return f"{x / MB:,.0f} MB" if x >= 10 * MB else f"{x / MB:.1f} MB"
 
 
@@ -52,7 +54,7 @@ def rows(result: Result) -> list[tuple[str, ...]]:
         timed = r["status"] == "timed"
         times = [seconds(r[k]) if timed else "wrong" for k in ("minimum", "median", "maximum")]
         extra = [str(r["rounds"]), seconds(r["compile"])] if timed else ["–", "–"]
-        memory = megabytes(r["memory"]["over"]) if "memory" in r else "–"
+        memory = megabytes(r.get("memory", {}).get("over"))
         ratio = f"{ratios[name]:.3g} x" if ratios.get(name) else ""
         lines.append(
             (RUNNERS[name].title, *times, *extra, memory, small(r["error"]), small(r["gradient_error"]), ratio)
@@ -61,13 +63,15 @@ def rows(result: Result) -> list[tuple[str, ...]]:
 
 
 def reasons(result: Result) -> list[str]:
-    """Why some were not timed."""
+    """Why some were not timed, or their memory not measured."""
     told = {"cannot": "not run", "wrong": "wrong"}
-    return [
-        f"{RUNNERS[name].title}: {told[r['status']]}, {r['why']}."
-        for name, r in result["runners"].items()
-        if r["status"] != "timed"
-    ]
+    lines = []
+    for name, r in result["runners"].items():
+        if r["status"] != "timed":
+            lines.append(f"{RUNNERS[name].title}: {told[r['status']]}, {r['why']}.")
+        elif "why" in r.get("memory", {}):
+            lines.append(f"{RUNNERS[name].title}: memory not measured, {r['memory']['why']}.")
+    return lines
 
 
 def sentence(figure: Result) -> str | None:
@@ -120,11 +124,11 @@ def markdown(found: Result) -> str:
         "# Benchmarks",
         "Made by `make bench` from `benchmarks/results/headline.json`; not to be edited.",
         "Ours and each peer run in the same process, by turns (ours, peer, peer, ours, ...), after their answers were "
-        "compared with a float64 answer for 64 of the queries: one whose error is over ten times that of eager PyTorch "
-        'is wrong and gets no time. "Ours is" says how many times as fast ours is, by medians. What is compiled in the '
-        "first call, from empty caches, is apart; a case may find compiled what an earlier one needed. Memory is the "
-        "peak over inputs and outputs, in a process of its own. Errors are max |out - exact| / max |value|, of "
-        "gradients max |gradient - exact| / max |exact|.",
+        "compared with a float64 answer, in float64 with one in long double, for 64 of the queries: one whose error is "
+        "over ten times that of eager PyTorch is wrong and gets no time. The last column says how many times as fast "
+        "ours is, by medians. What is compiled in the first call, from empty caches, is apart; a case may find "
+        "compiled what an earlier one needed. Memory is the peak over inputs and outputs, in a process of its own. "
+        "Errors are max |out - exact| / max |value|, of gradients max |gradient - exact| / max |exact|.",
         f"{m['cpu']}, {m['cores']} cores, {m['threads']} threads, {m['memory'] / 1e9:.0f} GB of memory; {caches}; "
         f"vector extensions {', '.join(m['vectors'])}. {m['system']}, Python {m['python']}, {versions}. Commit "
         f"`{m['commit'][:12]}`{' and changes to it' if m['changed'] else ''}, {m['date'][:10]}. Set in the "

@@ -40,10 +40,12 @@ def too_large(case: Case) -> str | None:
 def by_blocks(case: Case, given: Inputs, of: object, width: int = 1) -> torch.Tensor:
     """The pooled values of some queries at a time."""
     most = HIDDEN // case.hidden if case.hidden else PAIRS // width
-    rows = max(most * case.queries // case.pairs, 1)
-    if rows >= case.queries:
+    blocks = -(-case.pairs // most)
+    if blocks == 1:
         return of(case, given)
-    parts = given["query"].split(rows, -2)
+    while case.queries % blocks:  # all of one size: another size is compiled anew
+        blocks += 1
+    parts = given["query"].chunk(blocks, -2)
     return torch.cat([of(case, {**given, "query": part}) for part in parts], -2)
 
 
