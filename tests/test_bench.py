@@ -133,9 +133,9 @@ def test_an_unknown_case_is_an_error_that_lists_the_known(capsys):
 
 def test_what_was_found_is_kept_and_told(tmp_path, capsys):
     out = tmp_path / "found.json"
-    assert bench.main(["dot-8x256", "--tiny", "--rounds=1", "--no-memory", f"--out={out}"], {"A": "1"}) == 0
+    assert bench.main(["dot-64x512", "--tiny", "--rounds=1", "--no-memory", f"--out={out}"], {"A": "1"}) == 0
     found = json.loads(out.read_text(encoding="utf-8"))
-    assert [r["case"] for r in found["results"]] == ["dot-8x256", "dot-8x256-gradients"]
+    assert [r["case"] for r in found["results"]] == ["dot-64x512", "dot-64x512-gradients", "dot-64x512-bfloat16"]
     assert found["machine"]["removed"] == {"A": "1"}
     assert {"cpu", "cores", "vectors", "caches", "versions", "commit", "environment"} <= found["machine"].keys()
     ours, sdpa = (found["results"][0]["runners"][name] for name in ("ours", "sdpa"))
@@ -149,7 +149,7 @@ def test_what_was_found_is_kept_and_told(tmp_path, capsys):
         "reached": ratio >= 1,
     }
     assert f"{ratio:.3g} x PyTorch SDPA, at least 1 x" in capsys.readouterr().out
-    assert f"| dot-8x256 | {ratio:.3g} x PyTorch SDPA, at least 1 x" in page.markdown(found)
+    assert f"| dot-64x512 | {ratio:.3g} x PyTorch SDPA, at least 1 x" in page.markdown(found)
 
 
 def test_memory_is_reached_under_its_limit_and_when_it_is_linear():
