@@ -1,18 +1,23 @@
-# `make demo` and `make test` need Python 3.11 or newer and make, nothing else: each makes its own virtual
-# environment and installs what it needs. They are installed anew only when pyproject.toml or constraints.txt change.
+# `make demo`, `make test` and `make bench` need Python 3.11 or newer and make, nothing else (the bench a C++ compiler as
+# well, for its peers): each makes its own virtual environment and installs what it needs. They are installed anew only
+# when pyproject.toml or constraints.txt change.
 
 # PYTHON makes the environments, JOBS processes run the tests, ARGS go to pytest: make pytest ARGS="-k gaussian"
+# CASES are parts of names of benchmark cases, BENCH options of it: make bench CASES="gaussian-3d additive" BENCH=--list
 PYTHON ?= python3
 JOBS ?= 2
 ARGS ?=
+CASES ?=
+BENCH ?=
 
 TESTS := .venv
 DEMO := .venv-demo
+PEERS := .venv-bench
 RUN := $(TESTS)/bin/python -m
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test pytest lint format docs pictures import-time clean
+.PHONY: help demo bench test pytest lint format docs pictures import-time clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -22,6 +27,9 @@ demo: $(DEMO)/installed ## the story on real data, without torch; it says where 
 	$(DEMO)/bin/regard demo
 
 test: lint pytest ## all that must hold: lint, types, import order, tests, doctests, documents
+
+bench: $(PEERS)/installed ## ours beside its peers, in ten minutes on an idle machine; the tests are to be green before
+	$(PEERS)/bin/python -m benchmarks $(CASES) $(BENCH)
 
 # one thread per worker: the workers have the cores
 pytest: $(TESTS)/installed ## the tests and doctests alone
@@ -47,15 +55,18 @@ import-time: $(TESTS)/installed ## how long `import regard` takes in a fresh pro
 	$(TESTS)/bin/python tools/import_time.py
 
 clean: ## remove the environments and all that was built
-	rm -rf $(TESTS) $(DEMO) docs/build build dist regard-demo
+	rm -rf $(TESTS) $(DEMO) $(PEERS) docs/build build dist regard-demo
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	find src tests tools examples -name __pycache__ -prune -exec rm -rf {} +
+	find src tests tools examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 $(TESTS)/installed: pyproject.toml constraints.txt
 	$(call install,--editable ".[all]" --group test --group lint)
 
 $(DEMO)/installed: pyproject.toml constraints.txt
 	$(call install,--editable ".[cli]")
+
+$(PEERS)/installed: pyproject.toml constraints.txt
+	$(call install,--editable ".[torch]" --group bench)
 
 # makes the environment that the target stands in and installs $(1); the target is its time stamp
 define install
