@@ -17,7 +17,7 @@ RUN := $(TESTS)/bin/python -m
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo bench test pytest lint format docs pictures import-time clean
+.PHONY: help demo bench test pytest lint format docs pictures import-time first-call clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -53,6 +53,9 @@ pictures: $(TESTS)/installed ## draw the pictures of the documents again
 
 import-time: $(TESTS)/installed ## how long `import regard` takes in a fresh process
 	$(TESTS)/bin/python tools/import_time.py
+
+first-call: $(TESTS)/installed ## how long the first call of the fused engine takes, compiled and from the disk
+	$(TESTS)/bin/python tools/first_call.py
 
 clean: ## remove the environments and all that was built
 	rm -rf $(TESTS) $(DEMO) $(PEERS) docs/build build dist regard-demo

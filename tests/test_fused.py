@@ -10,12 +10,13 @@ import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
+import mpmath
 import numpy as np
 import pytest
 import torch
 
 import regard as rg
-from regard.engines.fused import threads
+from regard.engines.fused import maths, threads
 
 Q, K, V = 83, 1117, 3
 
@@ -238,3 +239,64 @@ def test_no_array_of_all_pairs_is_ever_held(mask):
         assert tracemalloc.get_traced_memory()[1] < 6007**2 / 2  # one byte a pair would be twice that
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_exp2_is_exact_to_a_rounding_and_ends_in_zero(dtype):
+    real = np.dtype(dtype).type
+    exp2 = maths.exp2_32 if dtype == "float32" else maths.exp2_64
+    least = {"float32": -125.5, "float64": -1021.5}[dtype]
+    rng = np.random.default_rng(0)
+    points = [*rng.uniform(least, 0, 400), *rng.uniform(-2, 2, 400), *range(-40, 5), *(-n - 0.5 for n in range(9))]
+    with mpmath.workdps(30):
+        for t in map(real, points):
+            exact = mpmath.power(2, mpmath.mpf(float(t)))
+            assert abs(float(exp2(t)) / exact - 1) <= 0.75 * np.finfo(dtype).eps, t  # a rounding, and a bit of another
+    assert exp2(real(0)) == 1
+    assert exp2(real(least * 1.001)) == exp2(real(-1e30)) == exp2(real(-np.inf)) == 0
+    assert np.isnan(exp2(real(np.nan)))
+
+
+@pytest.mark.parametrize(
+    "score", [rg.Triweight(1.0), rg.Tricube(1.0), rg.Cauchy(1e-7), rg.Cauchy(1e-12), rg.Uniform(1.0)]
+)
+@pytest.mark.parametrize("scale", [1.0, 1e-33])
+def test_far_keys_keep_their_weights_where_kernels_are_summed_as_they_stand(score, scale):
+    rng = np.random.default_rng(0)
+    near_edge = 1 - np.array([1e-1, 1e-2, 1e-3, 1e-5, 1e-6])
+    query = np.concatenate([near_edge, [0.3, 5.0, 2e3]]).astype(np.float32)[:, None]
+    key = np.concatenate([np.zeros(3), rng.uniform(-1e-7, 0, 40)]).astype(np.float32)[:, None]
+    value = (scale * rng.normal(size=(43, 2))).astype(np.float32)
+    expected = rg.attention_pool(query, key, value, score, engine="reference")
+    got = rg.attention_pool(query, key, value, score, engine="fused")
+    assert np.abs(expected[:5]).min() > 0
+    np.testing.assert_allclose(got / scale, expected / scale, rtol=0, atol=2e-5)  # of 1 - u near the edge
+    partial = rg.partial_pool(query, key, value, score, engine="fused")
+    other = rg.partial_pool(query, key, value, score, engine="reference")
+    np.testing.assert_allclose(partial.log_weight_sum, other.log_weight_sum, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-25, 1e25])
+def test_additive_value_weights_of_any_size(size):
+    rng = np.random.default_rng(0)
+    query, key, value = (rng.normal(size=s).astype(np.float32) for s in ((5, 24), (41, 24), (41, 2)))
+    weight = (rng.normal(size=24) * size).astype(np.float32)
+    weight[:8] = 0  # a block without any
+    weight[9] = min(size, 1e-3)
+    eye = np.eye(24, dtype=np.float32)
+    score = rg.Additive(eye, eye, weight)
+    got = rg.attention_pool(query, key, value, score, engine="fused")
+    np.testing.assert_allclose(got, rg.attention_pool(query, key, value, score, engine="reference"), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("features", range(1, 10))
+@pytest.mark.parametrize("score", [rg.Gaussian(1.5), rg.RationalQuadratic(1.5, alpha=2.0), 0.5 * rg.Gaussian(1.5)])
+def test_every_number_of_features_and_columns(score, features):
+    rng = np.random.default_rng(features)
+    query, key, value = (rng.normal(size=s) for s in ((11, features), (37, features), (37, features)))
+    grad = rng.normal(size=(11, features))
+    out, got = rg.attention_pool_gradients(grad, query, key, value, score, engine="fused")
+    expected_out, expected = rg.attention_pool_gradients(grad, query, key, value, score, engine="reference")
+    np.testing.assert_allclose(out, expected_out, rtol=0, atol=1e-14)
+    for a, b in zip((*got[:3], *got.score.values()), (*expected[:3], *expected.score.values()), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)

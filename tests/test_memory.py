@@ -1,4 +1,4 @@
-"""Memory of the tiled engine is O((Q + K) D + tile), forward and backward: twice the pairs each way, twice at most."""
+"""Memory of all but the reference is O((Q + K) D + tile), forward and backward: twice the rows, twice at most."""
 
 from __future__ import annotations
 
@@ -79,6 +79,55 @@ def test_numpy_holds_what_is_linear_and_a_tile(score, option):
     assert large < (2 * n) ** 2 * 8 / 8  # all scores at once would be 33 MB
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("score", "option"), CASES)
+def test_the_fused_engine_holds_what_is_linear(score, option, threads):
+    def run(n: int) -> int:
+        given, options = arrays(n), OPTIONS[option](n)
+        options |= {"engine": "fused", "threads": threads}
+        return peak(lambda: rg.attention_pool_gradients(1.0, *given, SCORES[score], **options))
+
+    n = 2999
+    run(n)  # compiled
+    small, large = run(n), run(2 * n)
+    assert large < 2 * small + 200_000  # which threads do their jobs at once is not always the same
+    assert large < (2 * n) ** 2 / 2  # half a byte a pair
+
+
+@pytest.mark.parametrize("score", [rg.ScaledDotProduct(), rg.Gaussian(1.1)])
+def test_the_fused_engine_holds_grouped_keys_once_and_heads_only_while_it_works_on_them(score):
+    batch, heads, queries, keys, dim = 2, 16, 29, 4099, 32
+    rng = np.random.default_rng(0)
+    query = rng.normal(size=(batch, heads, queries, dim))
+    key, value = rng.normal(size=(2, batch, 1, keys, dim))
+    options = {"engine": "fused", "threads": 1}
+    rg.attention_pool_gradients(1.0, query, key, value, score, **options)  # compiled
+    both = key.nbytes + value.nbytes
+    # prepared and transposed: nothing per query head, of which there are 16
+    assert peak(lambda: rg.attention_pool(query, key, value, score, **options)) < 2.5 * both
+    assert peak(lambda: rg.attention_pool_gradients(1.0, query, key, value, score, **options)) < 5 * both
+    # a part of the gradients of each of 32 heads at once would be four times as much
+    key, value = (np.broadcast_to(x, (batch, heads, keys, dim)).copy() for x in (key, value))
+    both = key.nbytes + value.nbytes
+    assert peak(lambda: rg.attention_pool_gradients(1.0, query, key, value, score, **options)) < 4 * both
+
+
+@pytest.mark.parametrize("option", ["bias", "mask"])
+def test_the_fused_engine_takes_fewer_queries_at_once_where_there_are_many_keys(option):
+    """Where a job has an array of its pairs: of the mask, or of the gradient of the bias."""
+    queries, keys = 2003, 40_009
+    given = arrays(keys)
+    mask = rg.Segments(np.arange(queries) // 10, np.arange(keys) // 200) | rg.NotSelf(offset=0)  # no range of keys
+    options = OPTIONS["bias"](keys) if option == "bias" else {"mask": mask}
+    options |= {"engine": "fused", "threads": 1}
+
+    def run() -> None:
+        rg.attention_pool_gradients(1.0, given[0][:queries], *given[1:], SCORES["gaussian"], **options)
+
+    run()  # compiled
+    assert peak(run) < queries * keys / 3  # the smallest array of as many pairs as a job has queries else, and all keys
+
+
 @pytest.mark.usefixtures("tiles_of_a_third_of_a_megabyte")
 def test_the_reference_does_hold_all_pairs():
     """What the test above would measure if an engine held all scores."""
@@ -130,7 +179,7 @@ def most():
 def run(n):
     query, key, value = (torch.randn(n, d, requires_grad=True) for d in (24, 16, 8))
     {score}
-    rg.attention_pool(query, key, value, score, engine="tiled").square().sum().backward()
+    rg.attention_pool(query, key, value, score, engine="{engine}").square().sum().backward()
     assert all(torch.isfinite(x.grad).all() for x in (query, key, value))
 
 torch.manual_seed(0)
@@ -141,10 +190,10 @@ print(most() - before)
 """
 
 
-def resident(score: str, n: int) -> int:
+def resident(score: str, n: int, engine: str = "tiled") -> int:
     """By how many bytes the peak of a process grows through a forward and a backward."""
     pytest.importorskip("resource", reason="only POSIX tells a process its peak memory")
-    program = PROGRAM.format(score=score, n=n)
+    program = PROGRAM.format(score=score, n=n, engine=engine)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
     return int(done.stdout)
@@ -157,8 +206,14 @@ def test_torch_keeps_no_tile():
     assert grown < 16_384**2 * 4 / 8
 
 
+ADDITIVE = """weights = [torch.randn(256, 24) / 25, torch.randn(256, 16) / 16, torch.randn(256) / 16]
+    score = rg.Additive(*(w.requires_grad_() for w in weights))"""
+
+
 def test_additive_4096_by_4096_with_256_hidden_units_fits_into_a_gigabyte():
     """The tensor of all pairs and hidden units would take 17 GB in float32."""
-    score = """weights = [torch.randn(256, 24) / 5, torch.randn(256, 16) / 4, torch.randn(256) / 16]
-    score = rg.Additive(*(w.requires_grad_() for w in weights))"""
-    assert resident(score, 4096) < 1e9
+    assert resident(ADDITIVE, 4096) < 1e9
+
+
+def test_the_fused_engine_does_it_in_a_quarter_of_a_gigabyte():
+    assert resident(ADDITIVE, 4096, "fused") < 256e6

@@ -63,6 +63,16 @@ def finite(xp, x):
     return (xp.isfinite(x) if xp is np else torch.isfinite(x)).all()
 
 
+@pytest.mark.parametrize("score", [s for s in SCORES.values() if getattr(s, "kernel", None)], ids=lambda s: s.__name__)
+def test_a_kernel_is_exp_of_its_formula(score: type[Kernel]):
+    u = np.concatenate([np.linspace(0, 1.2, 1201), [1e-300, 1e-9, 0.25, 1 - 1e-9, 1.0, 30.0, 1e12]])
+    parameters = [np.asarray(x) for x in score().parameters(np, u[:, None]).values()]
+    with np.errstate(divide="ignore"):
+        expected = np.exp(score.formula(np, u, *(p.reshape(()) for p in parameters)))
+    # exp of a logarithm is off by eps times the logarithm's size; near the edge both cancel in 1 - u
+    np.testing.assert_allclose(score.kernel(np, u, *(p.reshape(()) for p in parameters)), expected, rtol=2e-14, atol=0)
+
+
 def test_slope_is_the_derivative_of_the_formula(kernel: type[Kernel]):
     parameters = [p.item() for p in kernel(1.0).parameters(np, np.zeros(1)).values()]
     u = np.array([d**2 for d in DISTANCES if d not in (0.0, 0.5, 1.001)])

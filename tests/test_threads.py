@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ import torch
 import regard as rg
 from regard.engines.fused import compiling, engine, threads
 from regard.estimators.inputs import threads_of
+from regard.pooling import _Call
 
 Q, K, V = 83, 1117, 3
 
@@ -235,6 +237,60 @@ def test_an_error_of_any_thread_ends_the_others_and_is_raised():
     np.testing.assert_array_equal(pooled(threads=3), pooled(threads=1))
 
 
+def test_nothing_goes_on_behind_the_back_of_a_caller_that_fails():
+    begun, ended = threading.Event(), []
+
+    def body(job):
+        if threading.current_thread() is threading.main_thread():
+            begun.wait()
+            raise ArithmeticError
+        begun.set()
+        time.sleep(0.1)
+        ended.append(job)
+
+    with pytest.raises(ArithmeticError):
+        threads.run(steps(body), range(9), 2)
+    assert len(ended) == 1
+
+
+def test_an_interrupt_reaches_a_caller_that_waits_for_the_others():
+    begun = threading.Event()
+
+    def work(job):
+        if threading.current_thread() is threading.main_thread():
+            begun.wait()
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            return
+        begun.set()
+        for _ in range(1000):
+            time.sleep(0.01)
+            yield
+
+    start = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        threads.run(work, range(2), 2)
+    assert time.perf_counter() - start < 1.0
+
+
+@pytest.mark.parametrize("work", [1, 1 << 16, 1 << 26])
+@pytest.mark.parametrize("mask", [None, rg.Window(7000, 50, offset=9000), rg.Causal(offset=20_000)])
+def test_no_call_of_a_loop_is_long_and_together_they_see_all_pairs(monkeypatch, work, mask):
+    monkeypatch.setattr(engine, "WORK", work)
+    queries, keys = 131, 50_021
+    x = np.zeros((keys, 1))
+    run = engine.Run(_Call(x[:queries], x, x, rg.Gaussian(1.0), mask, None, "softmax").problem)
+    seen = np.zeros((queries, keys), int)
+    for job in (run.job(*place) for place in run.places()):
+        for (start, stop, *_), i, j in job.pieces():
+            low, high = start[i:j].min(), stop[i:j].max()
+            assert (high - low) * (j - i) * job.width <= max(work, job.width * engine.TALL * engine.BYTES)
+            for n in range(i, j):
+                seen[job.queries.start + n, start[n] : stop[n]] += 1
+    everything = np.ones((queries, keys), bool)
+    expected = everything if mask is None else mask.tile(run.layout, slice(0, queries), slice(0, keys))
+    np.testing.assert_array_equal(seen, expected)
+
+
 def test_the_others_stand_in_the_callers_context():
     with np.errstate(all="raise"):
         with pytest.raises(FloatingPointError):
@@ -329,6 +385,8 @@ def test_workers_of_a_data_loader(tmp_path, start):
 
 def _answer(queue):
     compiling.MADE.clear()  # so that it has to take the lock and to load again
+    together = threading.Barrier(2)  # two threads of its own
+    threads.run(steps(lambda job: together.wait(timeout=20)), range(2), 2)
     queue.put(pooled(threads=2))
 
 
@@ -342,6 +400,7 @@ def test_no_fork_falls_into_a_compilation(alone):
             time.sleep(0.3)
 
     other = threading.Thread(target=compile_for_a_while)
+    pooled(threads=2)  # the threads of this process are running
     other.start()
     started.wait()
     context = multiprocessing.get_context("fork")
@@ -458,6 +517,17 @@ def test_what_is_corrupt_is_compiled_once_more_and_then_kept(tmp_path):
         assert compiled() == 0
 
 
+def test_a_full_disk_is_no_error(tmp_path):
+    code = """if True:
+        from numba.core.caching import IndexDataCacheFile
+        def save(self, key, data):
+            raise OSError("No space left on device")
+        IndexDataCacheFile.save = save
+    """
+    done = fresh(code + COMPILES, python=("-W", "error"), NUMBA_CACHE_DIR=str(tmp_path))
+    assert int(done.stdout) > 0
+
+
 @pytest.mark.parametrize("text", ["raise ImportError('needs another NumPy')", "raise RuntimeError('is broken')"])
 def test_a_numba_that_cannot_be_imported_is_one_warning(tmp_path, text):
     (tmp_path / "numba").mkdir()
@@ -476,7 +546,7 @@ def test_a_numba_that_cannot_be_imported_is_one_warning(tmp_path, text):
             print(error)
     """
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    done = fresh(code, PYTHONPATH=path)
+    done = fresh(code, python=("-W", "always"), PYTHONPATH=path)
     why = text.split("'")[1]
     assert done.stdout.splitlines() == [
         "tiled",

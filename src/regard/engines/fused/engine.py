@@ -226,7 +226,7 @@ class Run:
             return self._made[key]
 
 
-FAINT = {"float32": 1e-6, "float64": 1e-100}  # sums of kernels below are summed again by logarithms
+FAINT = 1e-6  # sums of kernels below are summed again by logarithms
 SMALL = 0.5  # |a| + |b| up to which the form for small projections is as exact as tanh
 # a + b up to which (SCALE (1 + e^2a e^2b))^8 does not overflow float32; beyond 20, tanh is 1 where fractions are not
 LARGE = {"float32": 9.6, "float64": 20.0}
@@ -330,7 +330,7 @@ def pool(problem: Problem) -> Partial:
 
         yield from loop(job, run.kernels, out)
         if run.kernels:  # where only far keys are seen, what is lost of a kernel is kept by its logarithm
-            seen = out[1] < FAINT[run.dtype.name]
+            seen = out[1] < FAINT
             faint = np.flatnonzero(seen if tail else seen & (out[1] > 0))
             again = logarithms.job(*place) if faint.size else job
             for i in map(int, faint):

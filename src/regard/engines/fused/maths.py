@@ -73,46 +73,45 @@ def _larger(kind: Any, of: Any) -> Any:
 larger32 = _larger(ir.FloatType(), types.float32)
 larger64 = _larger(ir.DoubleType(), types.float64)
 
-# 2^t = 2^n 2^(g + 1/2), n the integer nearest to t - 1/2: adding ROUND rounds to n and leaves n + bias in the low bits
-ROUND_32, ROUND_64 = F(1.5 * 2**23 + 127), D(1.5 * 2**52 + 1023)
+# 2^t = 2^(n - 1) 2^(g + 1), n the integer nearest to t: adding ROUND rounds to n, and leaves the exponent of 2^(n - 1)
+# in the low bits. That exponent is 0, and then the factor is, where the product would not be a normal number.
+ROUND_32, ROUND_64 = F(1.5 * 2**23 + 126), D(1.5 * 2**52 + 1022)
 
 
 @njit(**EXACT)
 def exp2_32(t: Any) -> Any:
-    """2^t in float32, t < 127; exactly 0 below -126, NaN of NaN. Minimax polynomial on [-1/2, 1/2]: 1.9e-9."""
-    c = t - F(0.5)
-    c = F(-127.49) if c < F(-127.49) else c  # n = -127, where the factor below is 0
+    """2^t in float32, t < 127.5; exactly 0 below -125.5, NaN of NaN. Minimax polynomial on [-1/2, 1/2]: 1.9e-9."""
+    c = F(-126.0) if t < F(-126.0) else t
     r = c + ROUND_32
     g = c - (r - ROUND_32)
-    p = F(0.00021702256344724447)
-    p = p * g + F(0.0018950364319607615)
-    p = p * g + F(0.013602597638964653)
-    p = p * g + F(0.07849350571632385)
-    p = p * g + F(0.3397315442562103)
-    p = p * g + F(0.9802581667900085)
-    p = p * g + F(1.4142135381698608)
+    p = F(0.0003069162485189736)
+    p = p * g + F(0.0026799861807376146)
+    p = p * g + F(0.019236978143453598)
+    p = p * g + F(0.11100657284259796)
+    p = p * g + F(0.48045292496681213)
+    p = p * g + F(1.3862943649291992)
+    p = p * g + F(2.0)
     return p * float32_of(W(bits32(r) << W(23)))
 
 
 @njit(**EXACT)
 def exp2_64(t: Any) -> Any:
-    """2^t in float64, t < 1023; exactly 0 below -1022, NaN of NaN. Minimax polynomial on [-1/2, 1/2]: 3.1e-18."""
-    c = t - D(0.5)
-    c = D(-1023.49) if c < D(-1023.49) else c
+    """2^t in float64, t < 1023.5; exactly 0 below -1021.5, NaN of NaN. Minimax polynomial on [-1/2, 1/2]: 3.1e-18."""
+    c = D(-1022.0) if t < D(-1022.0) else t
     r = c + ROUND_64
     g = c - (r - ROUND_64)
-    p = D(6.27243446480289e-10)
-    p = p * g + D(1.0004296118296428e-08)
-    p = p * g + D(1.4394145699252366e-07)
-    p = p * g + D(1.8689444707938899e-06)
-    p = p * g + D(2.157062256476488e-05)
-    p = p * g + D(0.0002178388168851528)
-    p = p * g + D(0.001885649876588062)
-    p = p * g + D(0.013602088628606858)
-    p = p * g + D(0.07849466324121836)
-    p = p * g + D(0.33973158418307614)
-    p = p * g + D(0.9802581434685472)
-    p = p * g + D(1.4142135623730951)
+    p = D(8.870561889220673e-10)
+    p = p * g + D(1.4148211252491318e-08)
+    p = p * g + D(2.0356396066657056e-07)
+    p = p * g + D(2.643086617918926e-06)
+    p = p * g + D(3.050546697992161e-05)
+    p = p * g + D(0.0003080706092502923)
+    p = p * g + D(0.00266671162935799)
+    p = p * g + D(0.01923625821517667)
+    p = p * g + D(0.11100821732963985)
+    p = p * g + D(0.4804530139182031)
+    p = p * g + D(1.3862943611198906)
+    p = p * g + D(2.0)
     return p * float64_of(L(bits64(r) << L(52)))
 
 
