@@ -32,7 +32,7 @@ class Term(NamedTuple):
     key: Array  # (..., K, C')
     parameters: tuple[Array, ...] = ()  # of the formula, each (..., 1 or Q, 1)
     factor: Array | None = None  # multiplies the formula, (..., 1 or Q, 1)
-    kernel: Callable[..., Array] | None = None  # exp of the formula, without a logarithm on the way
+    kernel: Callable[..., Array] | None = None  # exp of the formula, see ``Leaf``
     root: Array | None = None  # its square multiplies the paired number, (..., Q, 1); without gradient, see extremes
 
     @property
@@ -191,7 +191,7 @@ class Leaf(Score):
         return (xp.ones_like(u),)
 
     kernel: ClassVar[Callable[..., Array] | None] = None
-    """exp of the formula, where that takes no logarithm: an engine may sum it as it stands. At most 1."""
+    """exp of the formula, where that is less work than the formula: an engine may sum it as it stands. At most 1."""
 
     def prepare(self, xp: Namespace, query: Array, key: Array, origin: Array) -> tuple[Array, Array]:
         """Query and key as the pairing wants them."""

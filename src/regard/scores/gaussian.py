@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from regard.arrays import Array, Namespace
 from regard.scores.base import Kernel
+
+HALF_LOG2E = -0.5 * math.log2(math.e)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +42,10 @@ class Gaussian(Kernel):
     @staticmethod
     def formula(xp: Namespace, u: Array) -> Array:
         return -u / 2
+
+    @staticmethod
+    def kernel(xp: Namespace, u: Array) -> Array:
+        return xp.exp2(HALF_LOG2E * u)
 
     @staticmethod
     def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:

@@ -42,6 +42,10 @@ class Laplacian(Kernel):
         return -root(xp, u)
 
     @staticmethod
+    def kernel(xp: Namespace, u: Array) -> Array:
+        return xp.exp(-root(xp, u))
+
+    @staticmethod
     def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:
         # the derivative diverges at 0; the kink has slope 0 there
         return (xp.where(u > 0, -0.5 / xp.sqrt(xp.where(u > 0, u, 1.0)), 0.0),)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from regard.arrays import Array, Namespace
 from regard.scores.base import Kernel
-from regard.scores.roots import LOG2, TINY
+from regard.scores.roots import LOG2, TINY, root
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,11 @@ class Logistic(Kernel):
         near = u < TINY
         r = xp.sqrt(xp.where(near, 1.0, u))
         return xp.where(near, -u / 4, 2 * LOG2 - r - 2 * xp.log1p(xp.exp(-r)))
+
+    @staticmethod
+    def kernel(xp: Namespace, u: Array) -> Array:
+        e = xp.exp(-root(xp, u))
+        return 4 * e / ((1 + e) * (1 + e))
 
     @staticmethod
     def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:

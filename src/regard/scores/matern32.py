@@ -44,5 +44,10 @@ class Matern32(Kernel):
         return xp.where(near, -1.5 * u, xp.log1p(a) - a)
 
     @staticmethod
+    def kernel(xp: Namespace, u: Array) -> Array:
+        a = SQRT3 * root(xp, u)
+        return (1 + a) * xp.exp(-a)
+
+    @staticmethod
     def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:
         return (-1.5 / (1 + SQRT3 * root(xp, u)),)

@@ -44,6 +44,11 @@ class Matern52(Kernel):
         return xp.where(near, -5 * u / 6, xp.log1p(a + a * a / 3) - a)
 
     @staticmethod
+    def kernel(xp: Namespace, u: Array) -> Array:
+        a = SQRT5 * root(xp, u)
+        return (1 + a + a * a / 3) * xp.exp(-a)
+
+    @staticmethod
     def slope(xp: Namespace, u: Array) -> tuple[Array, ...]:
         a = SQRT5 * root(xp, u)
         return (-2.5 * (1 + a) / (3 + 3 * a + a * a),)

@@ -29,7 +29,7 @@ from regard.engines.fused import loops, maths
 from regard.scores.base import FAR
 from regard.scores.pairings import Pairing
 
-VERSION = "14"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
+VERSION = "15"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
 BOUND = ("drop", "copy", "largest", "edit", "fill_term", "back_term", "add_values", "to_weights", "to_values")
 LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):  # no fork in the middle of a compilation: the child could never end it

@@ -226,7 +226,9 @@ class Run:
             return self._made[key]
 
 
-FAINT = 1e-6  # sums of kernels below are summed again by logarithms
+FAINT = 1e-12  # sums of kernels below are summed again by logarithms
+FEW = 8  # of them are summed one by one, more with all queries of the job
+FINE = 1e-18  # the largest value must not be below, so that the faintest sum of them is a number in float32
 SMALL = 0.5  # |a| + |b| up to which the form for small projections is as exact as tanh
 # a + b up to which (SCALE (1 + e^2a e^2b))^8 does not overflow float32; beyond 20, tanh is 1 where fractions are not
 LARGE = {"float32": 9.6, "float64": 20.0}
@@ -301,13 +303,15 @@ def plain(x: Matrix, dtype: Any = None) -> Matrix:
 def by_kernels(problem: Problem) -> bool:
     """Whether kernels can be summed as they stand: one score, whose logarithm nothing adds to or multiplies."""
     t, *more = problem.terms
-    return not more and t.kernel is not None and t.factor is None and t.root is None and problem.bias is None
+    if more or t.kernel is None or t.factor is not None or t.root is not None or problem.bias is not None:
+        return False
+    value = numpy_of(problem.value)
+    return not value.size or max(float(value.max()), -float(value.min())) >= FINE
 
 
 def endless(t: Term) -> bool:
     """Whether the kernel is nowhere 0."""
-    far = np.full(1, FAR)
-    return bool(t.kernel(np, far, *(np.zeros(1) for _ in t.parameters))[0] > 0) if t.kernel else True
+    return bool(t.formula(np, np.full(1, FAR), *(np.zeros(1) for _ in t.parameters))[0] > -np.inf)
 
 
 def pool(problem: Problem) -> Partial:
@@ -333,11 +337,12 @@ def pool(problem: Problem) -> Partial:
             seen = out[1] < FAINT
             faint = np.flatnonzero(seen if tail else seen & (out[1] > 0))
             again = logarithms.job(*place) if faint.size else job
-            for i in map(int, faint):
-                into = tuple(x[i : i + 1] for x in out)
+            rows = [(0, len(seen))] if faint.size > FEW else [(int(i), int(i) + 1) for i in faint]
+            for i, j in rows:
+                into = tuple(x[i:j] for x in out)
                 for x, start in zip(into, (-np.inf, 0, 0), strict=True):
-                    x[:] = start
-                yield from loop(again.rows(i, i + 1), False, into)
+                    x[...] = start
+                yield from loop(again.rows(i, j), False, into)
 
     threads.run(work, run.places(), problem.threads)
     sums = like_of(problem, weight_sum), like_of(problem, value_sum)

@@ -505,8 +505,10 @@ def edit(row, i, j0, start, stop, gap, live, bias, gone):
     low, high = min(max(start[i] - j0, 0), n), min(max(stop[i] - j0, 0), n)
     if low > 0 or high < n:
         changed = True
-        row[:low] = gone
-        row[high:] = gone
+        for j in range(low):
+            row[j] = gone
+        for j in range(high, n):
+            row[j] = gone
     if j0 <= gap[i] < j0 + n:
         changed = True
         row[gap[i] - j0] = gone
@@ -654,7 +656,8 @@ def forward(
                 if edit(row, i, j0, start, stop, gap, live, bias, gone) or count > 1:
                     highest = largest(row)
                 if highest == gone:
-                    row[:] = ZERO
+                    for j in range(n):
+                        row[j] = ZERO
                     continue
                 if kernels:
                     top[i] = ZERO
@@ -743,7 +746,8 @@ def backward(
                 row, m, kept = tile[i - a, :n], top[i], weights[i - a, :n]
                 edit(row, i, j0, start, stop, gap, live, bias, MINUS_INF)
                 if m == MINUS_INF:
-                    row[:] = ZERO
+                    for j in range(n):
+                        row[j] = ZERO
                 else:
                     for j in range(n):
                         row[j] = exp2((row[j] - m) * LOG2)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 # "reassoc" lets sums vectorise, but undoes the correction in log1p: formulas are compiled without it. None of these
 # flags lets NaN or infinity lose its meaning.
@@ -75,6 +75,7 @@ larger64 = _larger(ir.DoubleType(), types.float64)
 
 # 2^t = 2^(n - 1) 2^(g + 1), n the integer nearest to t: adding ROUND rounds to n, and leaves the exponent of 2^(n - 1)
 # in the low bits. That exponent is 0, and then the factor is, where the product would not be a normal number.
+LOG2E_32, LOG2E_64 = F(1.4426950408889634), D(1.4426950408889634)
 ROUND_32, ROUND_64 = F(1.5 * 2**23 + 126), D(1.5 * 2**52 + 1022)
 
 
@@ -156,9 +157,36 @@ def log1p(x: Any) -> Any:
     return math.log1p(x)
 
 
-@njit(**EXACT)
+def exp2(x: Any) -> Any:
+    """2^x in the dtype of x; exactly 0 where that is not a normal number, and not for large x."""
+    raise NotImplementedError("compiled code only")
+
+
 def exp(x: Any) -> Any:
-    return math.exp(x)
+    """e^x, in the same manner."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(exp2, jit_options=EXACT)
+def _exp2(x: Any) -> Any:
+    def narrow(x: Any) -> Any:
+        return exp2_32(x)
+
+    def wide(x: Any) -> Any:
+        return exp2_64(x)
+
+    return narrow if x == types.float32 else wide
+
+
+@overload(exp, jit_options=EXACT)
+def _exp(x: Any) -> Any:
+    def narrow(x: Any) -> Any:
+        return exp2_32(x * LOG2E_32)
+
+    def wide(x: Any) -> Any:
+        return exp2_64(x * LOG2E_64)
+
+    return narrow if x == types.float32 else wide
 
 
 @njit(**EXACT)
