@@ -29,8 +29,20 @@ from regard.engines.fused import loops, maths
 from regard.scores.base import FAR
 from regard.scores.pairings import Pairing
 
-VERSION = "15"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
-BOUND = ("drop", "copy", "largest", "edit", "fill_term", "back_term", "add_values", "to_weights", "to_values")
+VERSION = "18"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
+BOUND = (
+    "drop",
+    "copy",
+    "largest",
+    "summed",
+    "weighed",
+    "edit",
+    "fill_term",
+    "back_term",
+    "add_values",
+    "to_weights",
+    "to_values",
+)
 LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):  # no fork in the middle of a compilation: the child could never end it
     os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
@@ -168,7 +180,7 @@ class Signatures:
         row, matrix = types.Array(real, 1, "C"), types.Array(real, 2, "C")
         whole, flags = types.Array(n, 1, "C"), types.Array(types.boolean, 2, "C")
         tile = (matrix, matrix, matrix, n, n, n, n, matrix, matrix)
-        self.fill = types.void(types.boolean, *tile, row)
+        self.fill = types.void(types.boolean, *tile, row, matrix, row)
         self.back = types.void(*tile, matrix, matrix, matrix, matrix)
         fills, backs = ((types.FunctionType(s),) * loops.SLOTS for s in (self.fill, self.back))
         terms = types.UniTuple(types.UniTuple(matrix, 3), loops.SLOTS)
@@ -186,35 +198,35 @@ class Signatures:
 MADE: dict[Any, Any] = {}
 
 
-def scorer(kind: str, pairing: str, near: int, of: Any, slope: Any, parameters: int, dtype: Any) -> Any:
+def scorer(kind: str, pairing: str, near: int, kernel: bool, of: Any, slope: Any, parameters: int, dtype: Any) -> Any:
     """``fill`` or ``back`` of a pairing and a formula, as a first-class function: one signature for all.
 
-    ``near`` is the number of features where there is a body for so few of them, else 0.
+    ``near`` is how many features are paired together with the formula, 1 to 4, and 4 more if there are others before
+    them; 0 where none are. ``kernel`` says that ``of`` is one, and no logarithm.
     """
     body = f"{kind}_near" if near else kind
-    key = (body, near, pairing, of, slope, parameters, dtype)
+    key = (body, near, kernel, pairing, of, slope, parameters, dtype)
     with LOCK:
         if key not in MADE:
+            tag = f"{pairing}{near}{'k' * kernel}_{parameters}_{dtype}_{fingerprint(of)}{fingerprint(slope)}_{VERSION}"
             names = constants(dtype)
             names |= {"BLOCK": loops.BLOCK.get(pairing, 8), "FOLD": loops.FOLD.get(pairing, 1)}
-            tag = f"{pairing}{near}_{parameters}_{dtype}_{fingerprint(of)}{fingerprint(slope)}_{VERSION}"
-            inner = {
-                "add": njit(bound(loops.add, tag, names), **maths.SUMS),
-                "rescale": njit(bound(loops.rescale, tag, names), **maths.EXACT),
-                "rescale_slope": njit(bound(loops.rescale_slope, tag, names), **maths.EXACT),
-                "formula_at": _at("formula", of, parameters, names),
-            }
-            if near:
-                inner["squares"] = njit(bound(getattr(loops, f"squares_{near}"), tag, names), **maths.SUMS)
-            else:
-                pair = njit(bound(getattr(loops, f"pair_{pairing}"), tag, names), **maths.SUMS)
-                inner["pair_tile"] = njit(bound(loops.pair_tile, tag, {**names, "pair": pair}), **maths.SUMS)
+            names |= {"START": names["ZERO" if kernel else "MINUS_INF"], "KERNEL": kernel}
+            names |= {"NEAR": (near - 1) % 4 + 1, "MORE": near > 4}
+
+            def part(name: str, options: dict[str, Any] = maths.SUMS) -> Any:
+                return njit(bound(getattr(loops, name), tag, names), **options)
+
+            names |= {name: part(name) for name in ("squares_1", "squares_2", "squares_4", "add", "weighed")}
+            names |= {name: part(name, maths.EXACT) for name in ("rescale", "rescale_slope")}
+            names |= {"gather": part("sum_of" if kernel else "larger_of")}
+            names |= {"formula_at": _at("formula", of, parameters, names)}
+            names |= {"squares": part(f"squares_{(near - 1) % 4 + 1}"), "pair": part(f"pair_{pairing}")}
+            names |= {"pair_tile": part("pair_tile")}
             if kind == "back":
-                inner["slope_at"] = _at("slope", slope, parameters, names)
-                pair = njit(bound(getattr(loops, f"back_{pairing}"), tag, names), **maths.SUMS)
-                inner["back_tile"] = njit(bound(loops.back_tile, tag, {**names, "pair_back": pair}), **maths.SUMS)
-            signature = getattr(Signatures(dtype), kind)
-            made = compiled(getattr(loops, body), tag, {**names, **inner}, signature)
+                names |= {"slope_at": _at("slope", slope, parameters, names), "pair_back": part(f"back_{pairing}")}
+                names |= {"back_tile": part("back_tile")}
+            made = compiled(getattr(loops, body), tag, names, getattr(Signatures(dtype), kind))
             MADE[key] = CompileResultWAP(next(iter(made.overloads.values())))
         return MADE[key]
 

@@ -138,7 +138,9 @@ class Run:
             terms.append((query, self._key(n, t, at, mode), self._parameters(t, at, queries)))
         scorers = tuple(
             slots(
-                scorer(kind, mode, near(kind, t), self._formula(t), t.slope, len(t.parameters), self.dtype)
+                scorer(
+                    kind, mode, near(kind, t), self.kernels, self._formula(t), t.slope, len(t.parameters), self.dtype
+                )
                 for mode, t in zip(modes, self.problem.terms, strict=True)
             )
             for kind in self.kinds
@@ -236,10 +238,11 @@ ALONE = 35.0  # |a| and |b| up to which SCALE e^2a and e^2b are far from the end
 
 
 def near(kind: str, t: Term) -> int:
-    """The number of features, where there is a loop body for so few of them."""
+    """How many features are paired together with the formula, see ``scorer``."""
     features = t.key.shape[-1]
-    few = t.pairing.name == "squared_distance" and 1 <= features <= 4 and t.factor is None and t.root is None
-    return features if few and (kind == "fill" or not t.parameters) else 0
+    if t.pairing.name != "squared_distance" or not features or t.factor is not None or t.root is not None:
+        return 0
+    return 0 if kind == "back" and t.parameters else (features - 1) % 4 + 1 + 4 * (features > 4)
 
 
 def slots(found: Iterable[Any]) -> tuple[Any, ...]:
@@ -273,7 +276,7 @@ def rows_of(x: Matrix, at: tuple[int, ...], queries: slice) -> Matrix:
 
 def space(loop: str, problem: Problem, dtype: Any) -> Matrix:
     """Scratch of a loop, as wide as a tile: what is read again and again should fit into 48 KiB."""
-    few = max(problem.value.shape[-1], *(t.key.shape[-1] for t in problem.terms)) <= 4 and loop == "forward"
+    few = max(problem.value.shape[-1], *(t.key.shape[-1] for t in problem.terms)) <= 16 and loop == "forward"
     return lines(SPACE[loop], (BYTES if few else BYTES // 2) // dtype.itemsize, dtype)
 
 

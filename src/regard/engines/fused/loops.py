@@ -3,8 +3,8 @@
 A tile of scores in a small buffer is the meeting place: scorers write it (several where scores are summed), bias and
 masks edit it, one shared exp-and-pool reads it. Rows are queries; the inner loop runs over keys, which stand transposed
 (one row per prepared feature), so that it is SIMD. Names in capitals and ``exp2``, ``larger``, ``formula_at``,
-``slope_at``, ``squares``, ``times``, ``pair_tile``, ``pair``, ``pair_back``, ``BLOCK`` are bound by ``compiling``. Each
-body with a loop calls ``wide_vectors``, since it is vectorised before it is inlined.
+``slope_at``, ``squares``, ``gather``, ``times``, ``pair``, ``pair_back`` are bound by ``compiling``. Each body with a
+loop calls ``wide_vectors``, since it is vectorised before it is inlined.
 """
 
 # ruff: noqa: F821
@@ -16,36 +16,43 @@ import numpy as np
 
 TALL = 8  # queries of a tile
 BYTES = 4096  # of a row of a tile, at most
-SPACE = {"forward": 2 * TALL + 1, "scores": 2 * TALL + 1, "backward": 4 * TALL + 1}  # rows of scratch that a loop takes
+SPACE = {"forward": 2 * TALL + 2, "scores": 2 * TALL + 2, "backward": 4 * TALL + 2}  # rows of scratch that a loop takes
 SLOTS = 4  # terms of a score
-BLOCK = {"squared_distance": 4, "dot_product": 4}  # features that a pairing takes at once; 8 for the others
+BLOCK = {"dot_product": 4}  # features that a pairing takes at once; 8 for the others
 FOLD = {"additive_small": 2}  # rows that the key has for each feature; 1 for the others
 SCALE = {"float32": 2.0**-12, "float64": 1.0}  # of the additive pairing's denominators
 
 
 # --- pairings: features c to d of one row of paired numbers, and the way back -----------------------------------------
 def pair_squared_distance(q, k, i, c, d, j0, n, u):
-    """u[j] = sum_c (q[i, c] - k[c, j])^2, of up to four features."""
+    """u[j] = sum_c (q[i, c] - k[c, j])^2, of up to eight features."""
     wide_vectors()
+    if d - c == 8:
+        a, b, w, v = q[i, c], q[i, c + 1], q[i, c + 2], q[i, c + 3]
+        s, m, o, r = q[i, c + 4], q[i, c + 5], q[i, c + 6], q[i, c + 7]
+        x, y, z, t = k[c, j0 : j0 + n], k[c + 1, j0 : j0 + n], k[c + 2, j0 : j0 + n], k[c + 3, j0 : j0 + n]
+        e, f, g, h = k[c + 4, j0 : j0 + n], k[c + 5, j0 : j0 + n], k[c + 6, j0 : j0 + n], k[c + 7, j0 : j0 + n]
+        if c == 0:
+            for j in range(n):
+                low = squares_4(a - x[j], b - y[j], w - z[j], v - t[j])
+                u[j] = low + squares_4(s - e[j], m - f[j], o - g[j], r - h[j])
+        else:
+            for j in range(n):
+                low = squares_4(a - x[j], b - y[j], w - z[j], v - t[j])
+                u[j] += low + squares_4(s - e[j], m - f[j], o - g[j], r - h[j])
+        return
     if c == 0:
         for j in range(n):
             u[j] = ZERO
-    if d - c == 4:
-        a, b, w, v = q[i, c], q[i, c + 1], q[i, c + 2], q[i, c + 3]
-        x, y, z, t = k[c, j0 : j0 + n], k[c + 1, j0 : j0 + n], k[c + 2, j0 : j0 + n], k[c + 3, j0 : j0 + n]
+    while c + 2 <= d:
+        a, b, x, y = q[i, c], q[i, c + 1], k[c, j0 : j0 + n], k[c + 1, j0 : j0 + n]
         for j in range(n):
-            e = a - x[j]
-            f = b - y[j]
-            g = w - z[j]
-            h = v - t[j]
-            u[j] += (e * e + f * f) + (g * g + h * h)
-        return
-    while c < d:
+            u[j] += squares_2(a - x[j], b - y[j], ZERO, ZERO)
+        c += 2
+    if c < d:
         a, x = q[i, c], k[c, j0 : j0 + n]
         for j in range(n):
-            e = a - x[j]
-            u[j] += e * e
-        c += 1
+            u[j] += squares_1(a - x[j], ZERO, ZERO, ZERO)
 
 
 def back_squared_distance(q, k, i, c, d, j0, n, g, to_q, to_k):
@@ -332,48 +339,64 @@ def back_offset(q, k, i, c, d, j0, n, g, to_q, to_k):
 
 
 # --- scorers: a formula of a pairing, for a tile; one signature, so that several stand side by side ------------------
-def fill(first, q, k, p, i0, i1, j0, n, tile, u, most):
+def fill(first, q, k, p, i0, i1, j0, n, tile, u, most, value, pooled):
     """Writes the first term's scores into the tile and the largest of each row into most; adds those of the others.
 
-    The last two columns of p are the factor and the root, see ``Term``.
+    The last two columns of p are the factor and the root, see ``Term``. Of kernels instead of their logarithms, the sum
+    of each row goes into most (``gather`` and START say which), and the one that the value weighs, if it has one
+    column, into pooled.
     """
     wide_vectors()
     last, into = p.shape[1] - 2, tile if first else u
-    pair_tile(q, k, i0, i1, j0, n, into)
+    pair_tile(q, k, i0, i1, j0, n, into, k.shape[0] // FOLD)
     for i in range(i0, i1):
-        row, factor, best = into[i - i0, :n], p[i, last], MINUS_INF
+        row, factor, best = into[i - i0, :n], p[i, last], START
         rescale(row, n, p[i, last + 1])
         for j in range(n):
             s = factor * formula_at(row[j], p, i)
             row[j] = s
-            best = larger(best, s)
+            best = gather(best, s)
         most[i - i0] = best
         if not first:
             add(row, tile[i - i0, :n])
+        elif KERNEL and value.shape[0] == 1:
+            pooled[i - i0] = weighed(row, value[0, j0 : j0 + n])
 
 
-def fill_near(first, q, k, p, i0, i1, j0, n, tile, u, most):
-    """``fill`` of a squared distance of one to four features without factor and root: one pass."""
+def fill_near(first, q, k, p, i0, i1, j0, n, tile, u, most, value, pooled):
+    """``fill`` of a squared distance without factor and root: its last one to four features and the formula at once."""
     wide_vectors()
-    features = k.shape[0]
-    c, e = min(1, features - 1), min(2, features - 1)  # what there is not is not read, see ``squares``
-    x, y, z, t = k[0, j0 : j0 + n], k[c, j0 : j0 + n], k[e, j0 : j0 + n], k[features - 1, j0 : j0 + n]
+    f, last = k.shape[0] - NEAR, k.shape[0] - 1
+    c, e = min(f + 1, last), min(f + 2, last)  # what there is not is not read, see ``squares``
+    x, y, z, t = k[f, j0 : j0 + n], k[c, j0 : j0 + n], k[e, j0 : j0 + n], k[last, j0 : j0 + n]
     into = tile if first else u
+    if MORE:
+        pair_tile(q, k, i0, i1, j0, n, into, f)
     for i in range(i0, i1):
-        row, best = into[i - i0, :n], MINUS_INF
-        a, b, w, v = q[i, 0], q[i, c], q[i, e], q[i, features - 1]
-        for j in range(n):
-            s = formula_at(squares(a - x[j], b - y[j], w - z[j], v - t[j]), p, i)
-            row[j] = s
-            best = larger(best, s)
+        row, best = into[i - i0, :n], START
+        a, b, w, v = q[i, f], q[i, c], q[i, e], q[i, last]
+        if KERNEL and value.shape[0] == 1:
+            total, o = ZERO, value[0, j0 : j0 + n]
+            for j in range(n):
+                d = (row[j] if MORE else ZERO) + squares(a - x[j], b - y[j], w - z[j], v - t[j])
+                s = formula_at(d, p, i)
+                row[j] = s
+                best = gather(best, s)
+                total += s * o[j]
+            pooled[i - i0] = total
+        else:
+            for j in range(n):
+                d = (row[j] if MORE else ZERO) + squares(a - x[j], b - y[j], w - z[j], v - t[j])
+                s = formula_at(d, p, i)
+                row[j] = s
+                best = gather(best, s)
         most[i - i0] = best
         if not first:
             add(row, tile[i - i0, :n])
 
 
-def pair_tile(q, k, i0, i1, j0, n, into):
+def pair_tile(q, k, i0, i1, j0, n, into, features):
     """The pairing of a tile: some features at a time, whose keys stay in cache from row to row."""
-    features = k.shape[0] // FOLD
     for c in range(0, max(features, 1), BLOCK):
         for i in range(i0, i1):
             pair(q, k, i, c, min(c + BLOCK, features), j0, n, into[i - i0])
@@ -390,6 +413,14 @@ def add(row, into):
     wide_vectors()
     for j in range(row.shape[0]):
         into[j] += row[j]
+
+
+def sum_of(a, b):
+    return a + b
+
+
+def larger_of(a, b):
+    return larger(a, b)
 
 
 def squares_1(d, e, f, g):
@@ -412,7 +443,7 @@ def back(q, k, p, i0, i1, j0, n, tile, u, g, to_q, to_k, to_p):
     """Adds the gradients of the term's arrays; the tile holds those of the scores. to_p has no factor if p's is 1."""
     wide_vectors()
     last = p.shape[1] - 2
-    pair_tile(q, k, i0, i1, j0, n, u)
+    pair_tile(q, k, i0, i1, j0, n, u, k.shape[0] // FOLD)
     for i in range(i0, i1):
         row, x, y, factor, root = tile[i - i0, :n], u[i - i0, :n], g[i - i0, :n], p[i, last], p[i, last + 1]
         rescale(x, n, root)
@@ -436,14 +467,17 @@ def back(q, k, p, i0, i1, j0, n, tile, u, g, to_q, to_k, to_p):
 def back_near(q, k, p, i0, i1, j0, n, tile, u, g, to_q, to_k, to_p):
     """``back`` of what ``fill_near`` is for, where the formula has no parameters."""
     wide_vectors()
-    features = k.shape[0]
-    c, e = min(1, features - 1), min(2, features - 1)
-    x, y, z, t = k[0, j0 : j0 + n], k[c, j0 : j0 + n], k[e, j0 : j0 + n], k[features - 1, j0 : j0 + n]
+    f, last = k.shape[0] - NEAR, k.shape[0] - 1
+    c, e = min(f + 1, last), min(f + 2, last)
+    x, y, z, t = k[f, j0 : j0 + n], k[c, j0 : j0 + n], k[e, j0 : j0 + n], k[last, j0 : j0 + n]
+    if MORE:
+        pair_tile(q, k, i0, i1, j0, n, u, f)
     for i in range(i0, i1):
-        row, into = tile[i - i0, :n], g[i - i0, :n]
-        a, b, w, v = q[i, 0], q[i, c], q[i, e], q[i, features - 1]
+        row, more, into = tile[i - i0, :n], u[i - i0, :n], g[i - i0, :n]
+        a, b, w, v = q[i, f], q[i, c], q[i, e], q[i, last]
         for j in range(n):
-            into[j] = row[j] * slope_at(squares(a - x[j], b - y[j], w - z[j], v - t[j]), p, i)[0]
+            d = (more[j] if MORE else ZERO) + squares(a - x[j], b - y[j], w - z[j], v - t[j])
+            into[j] = row[j] * slope_at(d, p, i)[0]
     back_tile(q, k, i0, i1, j0, n, g, to_q, to_k)
 
 
@@ -534,6 +568,22 @@ def largest(row):
     return best
 
 
+def summed(row):
+    wide_vectors()
+    total = ZERO
+    for j in range(row.shape[0]):
+        total += row[j]
+    return total
+
+
+def weighed(row, x):
+    wide_vectors()
+    total = ZERO
+    for j in range(row.shape[0]):
+        total += row[j] * x[j]
+    return total
+
+
 def add_values(tile, a, b, value, j0, n, value_sum):
     """Adds the values times the weights of a tile: two queries, four columns at a time."""
     wide_vectors()
@@ -573,16 +623,16 @@ def add_values(tile, a, b, value, j0, n, value_sum):
             value_sum[i, c] += s0
 
 
-def fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most):
+def fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most, value, pooled):
     """The scorer of term t. They stand side by side, since a tuple of functions would be compiled for each length."""
     if t == 0:
-        f0(True, q, k, p, a, b, j0, n, tile, u, most)
+        f0(True, q, k, p, a, b, j0, n, tile, u, most, value, pooled)
     elif t == 1:
-        f1(False, q, k, p, a, b, j0, n, tile, u, most)
+        f1(False, q, k, p, a, b, j0, n, tile, u, most, value, pooled)
     elif t == 2:
-        f2(False, q, k, p, a, b, j0, n, tile, u, most)
+        f2(False, q, k, p, a, b, j0, n, tile, u, most, value, pooled)
     else:
-        f3(False, q, k, p, a, b, j0, n, tile, u, most)
+        f3(False, q, k, p, a, b, j0, n, tile, u, most, value, pooled)
 
 
 def back_term(t, b0, b1, b2, b3, q, k, p, a, b, j0, n, tile, u, g, to_q, to_k, to_p):
@@ -639,7 +689,7 @@ def forward(
     wide_vectors()
     columns = value.shape[0]
     gone = ZERO if kernels else MINUS_INF
-    tile, u, most = space[:TALL], space[TALL : 2 * TALL], space[2 * TALL]
+    tile, u, most, pooled = space[:TALL], space[TALL : 2 * TALL], space[2 * TALL], space[2 * TALL + 1]
     together = columns == 1 and not hashes.shape[0]  # one column is pooled as the weights are made
     for a in range(i0, i1, TALL):
         b = min(a + TALL, i1)
@@ -650,39 +700,37 @@ def forward(
             n = min(space.shape[1], high - j0)
             for t in range(count):
                 q, k, p = terms[t]
-                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most)
+                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most, value, pooled)
             for i in range(a, b):
-                row, highest, total, pooled = tile[i - a, :n], most[i - a], ZERO, ZERO
+                row, found, total, part = tile[i - a, :n], most[i - a], ZERO, pooled[i - a]
                 if edit(row, i, j0, start, stop, gap, live, bias, gone) or count > 1:
-                    highest = largest(row)
-                if highest == gone:
+                    if kernels:
+                        found = summed(row)
+                        part = weighed(row, value[0, j0 : j0 + n]) if together else ZERO
+                    else:
+                        found = largest(row)
+                if found == gone:
                     for j in range(n):
                         row[j] = ZERO
                     continue
                 if kernels:
                     top[i] = ZERO
-                    if together:
-                        x = value[0, j0 : j0 + n]
-                        for j in range(n):
-                            total += row[j]
-                            pooled += row[j] * x[j]
-                    else:
-                        for j in range(n):
-                            total += row[j]
+                    total = found
                 else:
                     m = top[i]
-                    if highest > m:
-                        r = exp2((m - highest) * LOG2)
+                    if found > m:
+                        r = exp2((m - found) * LOG2)
                         weight_sum[i] *= r
                         for c in range(columns):
                             value_sum[i, c] *= r
-                        top[i] = m = highest
+                        top[i] = m = found
                     if together:
+                        part = ZERO
                         x = value[0, j0 : j0 + n]
                         for j in range(n):
                             e = exp2((row[j] - m) * LOG2)
                             total += e
-                            pooled += e * x[j]
+                            part += e * x[j]
                     else:
                         for j in range(n):
                             e = exp2((row[j] - m) * LOG2)
@@ -690,7 +738,7 @@ def forward(
                             total += e
                 weight_sum[i] += total
                 if together:
-                    value_sum[i, 0] += pooled
+                    value_sum[i, 0] += part
                 elif hashes.shape[0]:
                     drop(row, n, hashes[i], start_key + j0, least, scale)
             if not together:
@@ -730,8 +778,8 @@ def backward(
 ):
     """Gradients of the two sums, whose gradients are to_z and to_o; the maximum is constant."""
     wide_vectors()
-    tile, u, most = space[:TALL], space[TALL : 2 * TALL], space[2 * TALL]
-    g, weights = space[2 * TALL + 1 : 3 * TALL + 1], space[3 * TALL + 1 :]
+    tile, u, most, pooled = space[:TALL], space[TALL : 2 * TALL], space[2 * TALL], space[2 * TALL + 1]
+    g, weights = space[2 * TALL + 2 : 3 * TALL + 2], space[3 * TALL + 2 :]
     for a in range(i0, i1, TALL):
         b = min(a + TALL, i1)
         low, high = start[a], stop[a]
@@ -741,7 +789,7 @@ def backward(
             n = min(space.shape[1], high - j0)
             for t in range(count):
                 q, k, p = terms[t]
-                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most)
+                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most, value, pooled)
             for i in range(a, b):
                 row, m, kept = tile[i - a, :n], top[i], weights[i - a, :n]
                 edit(row, i, j0, start, stop, gap, live, bias, MINUS_INF)
@@ -812,14 +860,14 @@ def scores(count, f0, f1, f2, f3, terms, value, start, stop, gap, live, bias, ou
     """All scores of queries i0 to i1, (i1 - i0, K); -inf where there is no key."""
     wide_vectors()
     keys = out.shape[1]
-    tile, u, most = space[:TALL], space[TALL : 2 * TALL], space[2 * TALL]
+    tile, u, most, pooled = space[:TALL], space[TALL : 2 * TALL], space[2 * TALL], space[2 * TALL + 1]
     for a in range(i0, i1, TALL):
         b = min(a + TALL, i1)
         for j0 in range(0, keys, space.shape[1]):
             n = min(space.shape[1], keys - j0)
             for t in range(count):
                 q, k, p = terms[t]
-                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most)
+                fill_term(t, f0, f1, f2, f3, q, k, p, a, b, j0, n, tile, u, most, value, pooled)
             for i in range(a, b):
                 edit(tile[i - a, :n], i, j0, start, stop, gap, live, bias, MINUS_INF)
                 copy(tile[i - a, :n], out[i - i0, j0 : j0 + n])
