@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from regard.engines.base import Engine as Engine
 from regard.engines.fused import Fused
+from regard.engines.sdpa import Sdpa
 from regard.engines.tiled import Tiled
 from regard.reference import Reference
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Fused(), Tiled(), Reference())}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (Sdpa(), Fused(), Tiled(), Reference())}
