@@ -327,6 +327,8 @@ def choose_engine(
     >>> x = np.zeros((5, 1))
     >>> print(rg.choose_engine(x, x, x, rg.Gaussian(1.0)))
     tiled: chosen
+    matrix: for 25 pairs its loops are not worth loading
+    sdpa: it runs on torch tensors in CPU memory
     fused: for 25 pairs its loops are not worth loading
     reference: it would hold all 25 scores at once
     """

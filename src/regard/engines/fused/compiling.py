@@ -88,8 +88,8 @@ def bound(body: Callable[..., Any], tag: str, names: dict[str, Any]) -> Callable
     """The loop body as a function of its own, with these globals, under a name that says so."""
     name = f"{body.__name__}_{tag}"
     code = body.__code__.replace(co_name=name, co_qualname=name)
-    function = python_types.FunctionType(code, {**vars(loops), **names}, name)
-    function.__qualname__, function.__module__ = name, loops.__name__
+    function = python_types.FunctionType(code, {**body.__globals__, **names}, name)
+    function.__qualname__, function.__module__ = name, body.__module__
     return function
 
 
@@ -149,7 +149,9 @@ class Signatures:
         terms = types.UniTuple(types.UniTuple(matrix, 3), loops.SLOTS)
         edits = (whole, whole, whole, flags, matrix)
         dropout = (types.Array(n, 2, "C"), n, n, real)
-        self.forward = types.void(n, *fills, terms, matrix, *edits, *dropout, types.boolean, row, row, matrix, matrix, n, n)
+        self.forward = types.void(
+            n, *fills, terms, matrix, *edits, *dropout, types.boolean, row, row, matrix, matrix, n, n
+        )
         self.scores = types.void(n, *fills, terms, matrix, *edits, matrix, matrix, n, n)
         self.backward = types.void(
             n, *fills, *backs, terms, terms, matrix, *edits, *dropout, row, row, matrix, matrix, matrix, matrix, n, n
