@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,45 @@ def front(request: pytest.FixtureRequest) -> Callable[[str], Callable[[Any], Any
 @pytest.fixture(params=sorted(ENGINES))
 def engine(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the cells of the grid that an engine says it cannot run: a score, or a library."""
+    gone = [item for item in items if isinstance(item, pytest.Function) and cannot(item)]
+    config.hook.pytest_deselected(items=gone)
+    items[:] = [item for item in items if item not in set(gone)]
+
+
+def cannot(item: pytest.Function) -> bool:
+    """Whether the engine of this cell cannot run its score on arrays of its library; what says neither is asked."""
+    cell = item.callspec.params if hasattr(item, "callspec") else {}
+    name = cell.get("engine")
+    if name not in ENGINES or not {"case", "kernel"} & set(cell):
+        return False
+    fronts = [cell["front"]] if "front" in cell else ["numpy"] if "numpy" in item.name else sorted(FRONTS)
+    return all(refuses(name, KERNELS[cell["kernel"]] if "kernel" in cell else CASES[cell["case"]], f) for f in fronts)
+
+
+@cache
+def refuses(engine: str, case: Case, front: str) -> bool:
+    """Whether the engine cannot run this score on arrays of this library, by its own word."""
+    c = FRONTS[front]("float32")
+    try:
+        rg.attention_pool(*map(c, case.arrays(0, 3, 5, 2)), case.make(c), engine=engine)
+    except ValueError as error:
+        return f'engine "{engine}" cannot run this' in str(error)
+    return False
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Any:
+    """A test of an engine that says it cannot run what the test asks is skipped, with the engine's reason."""
+    try:
+        return (yield)
+    except ValueError as error:
+        if "engine" in getattr(getattr(item, "callspec", None), "params", ()) and "cannot run this" in str(error):
+            pytest.skip(str(error))
+        raise
 
 
 @pytest.fixture(params=["float64", "float32"])

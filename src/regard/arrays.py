@@ -47,14 +47,24 @@ def like(xp: Namespace, x: Any, other: Array) -> Array:
     return xp.asarray(x, dtype=other.dtype, device=device(other))
 
 
+def traced(x: Any) -> bool:
+    """Whether this is a tensor that is being traced, transformed or has no data: its numbers cannot be asked for."""
+    if not is_torch(x):
+        return False
+    torch = sys.modules["torch"]
+    return bool(
+        torch.compiler.is_compiling() or torch._C._functorch.maybe_get_level(x) != -1 or x.device.type == "meta"
+    )
+
+
 def concrete(x: Any) -> np.ndarray | None:
     """``x`` as a NumPy array for a check, or None where looking would be wrong (a tensor that is being traced)."""
     if x is None:
         return None
+    if traced(x):
+        return None
     if is_torch(x):
         torch = sys.modules["torch"]
-        if torch.compiler.is_compiling() or torch._C._functorch.maybe_get_level(x) != -1 or x.device.type == "meta":
-            return None
         return np.asarray(x.detach().to(dtype=torch.float64, device="cpu").numpy())
     return np.asarray(x)
 
@@ -88,6 +98,11 @@ def floating(xp: Namespace, x: Array) -> bool:
     if is_torch(x):
         return bool(x.is_floating_point())
     return np.issubdtype(x.dtype, np.floating) if xp is np else bool(xp.isdtype(x.dtype, "real floating"))
+
+
+def surely_finite(xp: Namespace, x: Array) -> bool:
+    """True if the sum is finite, so that all entries are: one pass, no copy. False where that is not known."""
+    return not traced(x) and math.isfinite(xp.sum(x.detach() if is_torch(x) else x))
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -23,7 +23,8 @@ def may_overflow(problem: Problem) -> bool:
     """Whether some score might be too large for its dtype, by a bound from the largest query and key."""
     limit = math.sqrt(float(problem.xp.finfo(problem.value.dtype).max))
     for t in problem.terms:
-        bound = t.pairing.bound(problem.xp, t.query, t.key)
+        query, key = (x.detach() if is_torch(x) else x for x in (t.query, t.key))
+        bound = t.pairing.bound(problem.xp, query, key)
         if is_torch(bound):
             bound = concrete(bound)  # None while it is traced: then nothing can be said
         if bound is not None and not float(bound) < limit:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.arrays import Array, namespace
+from regard.arrays import Array, namespace, surely_finite
 from regard.weights import divide
 
 
@@ -59,16 +59,26 @@ class Partial:
                 self.dtype,
             )
 
-    def finish(self) -> Array:
-        """The pooled value, (..., Q, V): 0 where no key was left. What a NaN reached is NaN and carries no gradient."""
+    def finish(self, *, overwrite: bool = False) -> Array:
+        """The pooled value, (..., Q, V): 0 where no key was left. What a NaN reached is NaN and carries no gradient.
+
+        ``overwrite`` lets it be computed in the memory of ``value_sum``.
+        """
         xp = namespace(self.max)
+        if all(surely_finite(xp, x) for x in (self.weight_sum, self.value_sum)):
+            if overwrite:
+                self.value_sum[...] /= xp.where(self.weight_sum == 0, 1.0, self.weight_sum)[..., None]
+                return self._cast(self.value_sum)
+            return self._cast(divide(xp, self.value_sum, self.weight_sum))
         lost = ~xp.isfinite(self.value_sum) | ~xp.isfinite(self.weight_sum)[..., None]
         weight = xp.where(xp.isfinite(self.weight_sum), self.weight_sum, 1.0)
         out = divide(xp, xp.where(lost, 0.0, self.value_sum), weight)
-        out = xp.where(lost, xp.where(xp.isnan(self.weight_sum)[..., None], xp.nan, self.value_sum), out)
+        return self._cast(xp.where(lost, xp.where(xp.isnan(self.weight_sum)[..., None], xp.nan, self.value_sum), out))
+
+    def _cast(self, out: Array) -> Array:
         if self.dtype is None or out.dtype == self.dtype:
             return out
-        return out.to(self.dtype) if hasattr(out, "to") else xp.astype(out, self.dtype)
+        return out.to(self.dtype) if hasattr(out, "to") else namespace(out).astype(out, self.dtype)
 
     @property
     def log_weight_sum(self) -> Array:

@@ -19,6 +19,7 @@ from regard.arrays import (
     like,
     namespace,
     sum_to,
+    surely_finite,
     take_along,
 )
 from regard.engines.choose import Choice, choose, engine_for
@@ -97,8 +98,8 @@ def attention_pool(
     >>> rg.attention_pool(np.array([1.0]), x, y, rg.Gaussian(bandwidth=0.5)).round(4)
     array([2.1065])
     """
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads)
-    return call.output(_partial(call, engine).finish())
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, asked="ratio")
+    return call.output(_partial(call, engine).finish(overwrite=not call.problem.recorded))
 
 
 def attention_weights(
@@ -235,7 +236,7 @@ def attention_pool_gradients(
     >>> float(grads.score["bandwidth"].round(4))
     0.0592
     """
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads)
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, asked="ratio")
     if call.xp is not np:
         raise TypeError("attention_pool_gradients works on NumPy arrays; call backward() on a torch result.")
     with np.errstate(all="ignore"):
@@ -334,10 +335,12 @@ def choose_engine(
     >>> x = np.zeros((5, 1))
     >>> print(rg.choose_engine(x, x, x, rg.Gaussian(1.0)))
     tiled: chosen
+    matrix: for 25 pairs its loops are not worth loading
+    sdpa: it runs on torch tensors in CPU memory
     fused: for 25 pairs its loops are not worth loading
     reference: it would hold all 25 scores at once
     """
-    return choose(_Call(query, key, value, score, mask, bias, "softmax", dropout, 0).problem)
+    return choose(_Call(query, key, value, score, mask, bias, "softmax", dropout, 0, asked="ratio").problem)
 
 
 class _Call:
@@ -356,6 +359,7 @@ class _Call:
         seed: int | None = None,
         threads: int | None = None,
         starts: tuple[int, int] | None = None,  # of a part
+        asked: str = "sums",  # see Problem
     ) -> None:
         check_normalizer(normalizer)
         if not isinstance(score, Score):
@@ -388,6 +392,7 @@ class _Call:
         self.dropout, self.seed = float(dropout), int(seed or 0)
         self.threads = None if threads is None else int(threads)
         self.scale = 1.0
+        self.asked = asked
         with np.errstate(all="ignore"):
             self.problem = self._prepare(arrays, bias, wide)
             if self.problem.value.dtype == self.xp.float32 and may_overflow(self.problem):
@@ -396,6 +401,10 @@ class _Call:
                 found = rescaled(self.problem, score, self.query, self.key, self.origin)
                 if found is not None:
                     self.problem, self.scale = found
+        if is_torch(self.problem.value):
+            from regard import bridge
+
+            self.problem = replace(self.problem, recorded=bridge.recorded(self.problem))
 
     def _prepare(self, arrays: tuple[Array, ...], bias: Array | None, dtype: Any) -> Problem:
         """Set non-finite inputs and keys that nobody sees to zero, by selection, and prepare the score."""
@@ -403,7 +412,7 @@ class _Call:
         query, key, value = (_cast(x, dtype) for x in arrays)
         alive = None if self.mask is None else self.mask.alive(layout)
         bad_query, bad_key = (_bad_rows(xp, x, score) for x in (query, key))
-        bad_value = _present(xp, ~xp.isfinite(value))
+        bad_value = None if surely_finite(xp, value) else _present(xp, ~xp.isfinite(value))
         if alive is not None:
             alive = _absent(xp, alive)
         live = alive if bad_key is None else ~bad_key if alive is None else alive & ~bad_key
@@ -435,8 +444,23 @@ class _Call:
         self.query, self.key, value = zeroed
         self.origin = _origin(xp, self.key, live)
         terms = tuple(score.terms(xp, self.query, self.key, self.origin))
-        options, bad = (self.dropout, self.seed, self.threads), (bad_query, bad_key, bad_bias, bad_value)
-        return Problem(xp, layout, terms, value, self.mask, bias, *options, *bad)
+        return Problem(
+            xp,
+            layout,
+            terms,
+            value,
+            self.mask,
+            bias,
+            dropout=self.dropout,
+            seed=self.seed,
+            threads=self.threads,
+            bad_query=bad_query,
+            bad_key=bad_key,
+            bad_bias=bad_bias,
+            bad_value=bad_value,
+            asked=self.asked,
+            given=None if dtype == self.dtype else self.dtype,
+        )
 
     def output(self, out: Array) -> Array:
         """The pooled value as the caller knows it."""
@@ -478,7 +502,7 @@ def _partial(call: _Call, engine: str) -> Partial:
     problem = call.problem
     with np.errstate(all="ignore"):
         chosen = engine_for(problem, engine)
-        if is_torch(problem.value) and not chosen.native:
+        if is_torch(problem.value) and not chosen.native and problem.recorded:
             from regard import bridge
 
             partial = bridge.pool(chosen, problem)
@@ -606,6 +630,8 @@ def _absent(xp: Namespace, flags: Array) -> Array | None:
 
 def _bad_rows(xp: Namespace, x: Array, score: Score) -> Array | None:
     """(..., N): True where a feature that the score looks at is not finite; None where all are finite."""
+    if surely_finite(xp, x):
+        return None
     features = int(x.shape[-1])
     used = score.uses(features)
     if not used:

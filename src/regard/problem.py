@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.arrays import Array, Namespace, like, size, sum_to
+from regard.arrays import Array, Namespace, device, like, size, sum_to, take_along
 from regard.masks.base import Layout, Mask, cut
 from regard.scores.base import FAR, Term, paired, term_score
 from regard.weights import exponentials
@@ -38,6 +38,9 @@ class Problem:
     bad_key: Array | None = None  # (..., K)
     bad_bias: Array | None = None  # like bias
     bad_value: Array | None = None  # (..., K, 3 V): 1 where the value is NaN, inf, -inf; else 0
+    recorded: bool = False  # whether torch will ask for derivatives
+    asked: str = "sums"  # what will be seen: the "sums", or their "ratio" alone
+    given: Any = None  # dtype of the inputs, and of a ratio, where it is not that of the arrays
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -150,6 +153,49 @@ def scores_backward(
             grads.append(xp.sum(grad * xp.where(s == -xp.inf, 0.0, s), axis=-1, keepdims=True))
         out += [sum_to(xp, g, tuple(x.shape)) for g, x in zip(grads, t.arrays, strict=True)]
     return out
+
+
+def new(problem: Problem, shape: tuple[int, ...], fill: float, *, integer: bool = False) -> Array:
+    """A new array of the problem's library, dtype and device."""
+    xp, value = problem.xp, problem.value
+    return xp.full(shape, fill, dtype=xp.int64 if integer else value.dtype, device=device(value))
+
+
+def weights_of(problem: Problem, maximum: Array, weight_sum: Array) -> Array:
+    """The weights, (..., Q, K), from the pooling's maximum and weight sum, (..., Q)."""
+    xp = problem.xp
+    out = new(problem, (*problem.rows, problem.layout.keys), 0.0)
+    for queries, key_tiles in query_tiles(problem):
+        z = weight_sum[..., queries, None]
+        z = xp.where(z == 0, 1.0, z)
+        for keys in key_tiles:
+            s = score_tile(problem, block(problem, queries, keys), queries, keys).scores
+            w = exponentials(xp, s, maximum[..., queries]) / z
+            out[..., queries, keys] = xp.where(s > -xp.inf, w, 0.0)  # a row with NaN keeps its masked zeros
+    return out
+
+
+def top_of(problem: Problem, maximum: Array, weight_sum: Array, n: int) -> tuple[Array, Array]:
+    """The n largest weights and their keys, (..., Q, n), from the pooling's maximum and weight sum, (..., Q)."""
+    xp = problem.xp
+    n = min(n, problem.layout.keys)
+    best = new(problem, (*problem.rows, n), -np.inf)
+    index = new(problem, (*problem.rows, n), -1, integer=True)
+    for queries, key_tiles in query_tiles(problem):
+        s, at = best[..., queries, :], index[..., queries, :]
+        for keys in key_tiles:
+            more = score_tile(problem, block(problem, queries, keys), queries, keys).scores
+            here = problem.layout.key_positions(keys) - problem.layout.key_start
+            more = xp.broadcast_to(more, (*s.shape[:-1], more.shape[-1]))
+            both = xp.concat([s, more], axis=-1)
+            where = xp.concat([at, xp.broadcast_to(here, more.shape)], axis=-1)
+            # what was found before stands first and has the lower index, so a stable sort breaks ties by index
+            order = xp.argsort(-both, axis=-1, stable=True)[..., :n]
+            s, at = take_along(xp, both, order), take_along(xp, where, order)
+        best[..., queries, :], index[..., queries, :] = s, at
+    z = weight_sum[..., None]
+    weights = exponentials(xp, best, maximum) / xp.where(z == 0, 1.0, z)
+    return xp.where(best > -xp.inf, weights, 0.0), index  # an empty slot of a row with NaN is 0 as well
 
 
 def pool_backward(

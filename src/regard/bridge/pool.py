@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from regard.arrays import traced
 from regard.bridge.tile_sum import Plan, Tensors, TileSum
 from regard.engines.base import Engine
 from regard.engines.tiled import Tiled
@@ -54,6 +55,13 @@ class EngineSums(torch.autograd.Function):
         first = 1 + len(arrays)
         plan = ctx.backward_plan.vjp(tuple(range(first, first + len(zeros))))
         return None, *TileSum.apply(plan, top[..., None], *arrays, *zeros, *moving)
+
+
+def recorded(problem: Problem) -> bool:
+    """Whether torch records what is done with these arrays, for derivatives of any kind or to trace it."""
+    if torch.autograd.forward_ad._current_level >= 0:
+        return True
+    return any(traced(a) or (a.requires_grad and torch.is_grad_enabled()) for a in problem.arrays)
 
 
 def pool(engine: Engine, problem: Problem) -> Partial:

@@ -37,7 +37,10 @@ class Pairing(Protocol):
 
 def _size(xp: Namespace, x: Array) -> Array:
     """The largest absolute value, 0 for an empty array."""
-    return xp.max(xp.abs(x)) if math.prod(x.shape) else xp.sum(x)
+    if not math.prod(x.shape):
+        return xp.sum(x)
+    low, high = xp.aminmax(x) if hasattr(xp, "aminmax") else (xp.min(x), xp.max(x))
+    return xp.maximum(high, -low)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from regard.engines.fused import loops, maths
 from regard.scores.base import FAR
 from regard.scores.pairings import Pairing
 
-VERSION = "18"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
+VERSION = "19"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
 BOUND = (
     "drop",
     "copy",
@@ -107,8 +107,8 @@ def bound(body: Callable[..., Any], tag: str, names: dict[str, Any]) -> Callable
     """The loop body as a function of its own, with these globals, under a name that says so."""
     name = f"{body.__name__}_{tag}"
     code = body.__code__.replace(co_name=name, co_qualname=name)
-    function = python_types.FunctionType(code, {**vars(loops), **names}, name)
-    function.__qualname__, function.__module__ = name, loops.__name__
+    function = python_types.FunctionType(code, {**body.__globals__, **names}, name)
+    function.__qualname__, function.__module__ = name, body.__module__
     return function
 
 

@@ -1,0 +1,325 @@
+"""Loop bodies of the matrix engine: the softmax between two products of matrices, block by block, forward and backward.
+
+A block of scores is (BLOCK keys, LANES queries): queries stand side by side in the lanes of a vector, so that maximum
+and sum over the keys of each are vertical, and keys and values are read where they are. They are bound to a dtype, and
+compiled, by ``compiling``, as the bodies in ``loops`` are.
+"""
+
+# ruff: noqa: F821
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+BLOCK = 192  # keys of a block, a multiple of the 32 of a tile
+SUMMED = 32  # keys of one sum
+
+
+def fill(key, j0, m, q, s, shift):
+    """s[j, i] = k_j . q_i - shift_i."""
+    features, r = key.shape[1], 0
+    while r + 8 <= m:
+        less(key, (j0 + r) * features, features, 1, q, 0, s, r * LANES, shift, features)
+        r += 8
+    while r < m:
+        less_one(key, (j0 + r) * features, features, 1, q, 0, s, r * LANES, shift, features)
+        r += 1
+
+
+def add(x, j0, m, s, into, spare):
+    """into[c, i] += sum_j x[j, c] s[j, i], by some keys at a time: a long sum rounds more than its parts."""
+    columns = x.shape[1]
+    for j in range(0, m, SUMMED):
+        count, at, r = min(SUMMED, m - j), (j0 + j) * columns, 0
+        while r + 8 <= columns:
+            more(x, at + r, 1, columns, s, j * LANES, into, r * LANES, spare, count)
+            r += 8
+        while r < columns:
+            more_one(x, at + r, 1, columns, s, j * LANES, into, r * LANES, spare, count)
+            r += 1
+
+
+def add_outer(s, j0, m, keys, rows, into, spare):
+    """into[panel, j0 + j, c] += sum_i s[j, i] rows[panel, i, c], in panels of LANES columns."""
+    for p in range(rows.shape[0] // (LANES * LANES)):
+        at, r = (p * keys + j0) * LANES, 0
+        while r + 8 <= m:
+            more(s, r * LANES, LANES, 1, rows, p * LANES * LANES, into, at + r * LANES, spare, LANES)
+            r += 8
+        while r < m:
+            more_one(s, r * LANES, LANES, 1, rows, p * LANES * LANES, into, at + r * LANES, spare, LANES)
+            r += 1
+
+
+def edit(s, j0, m, a, n, start, stop, gap, live, bias):
+    """Adds the bias; -inf where a query has no key."""
+    if bias.shape[0]:
+        rows, columns = bias.shape[0] > 1, bias.shape[1] > 1
+        inside = min(m, bias.shape[1] - j0) if columns else m
+        for i in range(n):
+            for j in range(inside):
+                s[j * LANES + i] += bias[a + i if rows else 0, j0 + j if columns else 0]
+    for i in range(n):
+        low, high, hole = start[a + i] - j0, stop[a + i] - j0, gap[a + i] - j0
+        for j in range(min(max(low, 0), m)):
+            s[j * LANES + i] = MINUS_INF
+        for j in range(min(max(high, 0), m), m):
+            s[j * LANES + i] = MINUS_INF
+        if 0 <= hole < m:
+            s[hole * LANES + i] = MINUS_INF
+    if live.shape[0]:
+        inside = min(m, live.shape[1] - j0)
+        for i in range(n):
+            for j in range(inside):
+                if not live[a + i, j0 + j]:
+                    s[j * LANES + i] = MINUS_INF
+
+
+def hull(a, n, start, stop, gap, keys):
+    """The keys that some of these queries see, those that all see, and a range that holds all gaps."""
+    low, high, inner_low, inner_high, first_gap, last_gap = keys, 0, 0, keys, keys, -1
+    for i in range(a, a + n):
+        if start[i] < stop[i]:
+            low, high = min(low, start[i]), max(high, stop[i])
+        inner_low, inner_high = max(inner_low, start[i]), min(inner_high, stop[i])
+        if gap[i] >= 0:
+            first_gap, last_gap = min(first_gap, gap[i]), max(last_gap, gap[i])
+    return low, high, inner_low, inner_high, first_gap, last_gap
+
+
+def rise(s, m, shift, high, seen, factor, z, o):
+    """The shift of each query becomes its largest score so far; ``high`` is how far it rose. True if any did."""
+    wide_vectors()
+    for i in range(LANES):
+        high[i] = MINUS_INF
+    largest_of_columns(s, high, m)
+    rose = False
+    for i in range(LANES):
+        rose |= high[i] > ZERO or (seen[i] == ZERO and high[i] > MINUS_INF)
+    if not rose:
+        for i in range(LANES):
+            high[i] = ZERO
+        return False
+    for i in range(LANES):
+        first = seen[i] == ZERO and high[i] > MINUS_INF
+        d = high[i] if first or high[i] > ZERO else ZERO
+        factor[i] = ZERO if first else exp2(-d * LOG2)
+        seen[i] = ONE if first else seen[i]
+        shift[i] += d
+        z[i] *= factor[i]
+        high[i] = d
+    times_row(o, factor, o.shape[0] // LANES)
+    return True
+
+
+def exponentials(s, count):
+    """exp(s), in place; exactly 0 of -inf."""
+    wide_vectors()
+    for x in range(count):
+        s[x] = exp2(s[x] * LOG2)
+
+
+def weigh(s, less, out, total, pairs):
+    """``weigh_halves``, compiled without leave to reassociate: it rounds by adding and subtracting a large number."""
+    wide_vectors()
+    weigh_halves(s, less, out, total, pairs)
+
+
+def forward(query, key, value, start, stop, gap, live, bias, top, weight_sum, value_sum, q, s, o, rows):
+    """(max, weight_sum, value_sum) of these queries. The last four are scratch."""
+    wide_vectors()
+    features, columns, keys = key.shape[1], value.shape[1], key.shape[0]
+    shift, high, seen, factor, z = rows[0], rows[1], rows[2], rows[3], rows[4]
+    arrays = live.shape[0] > 0 or bias.shape[0] > 0
+    for a in range(0, query.shape[0], LANES):
+        n = min(LANES, query.shape[0] - a)
+        for x in range(features * LANES):
+            q[x] = ZERO
+        for i in range(n):
+            for c in range(features):
+                q[c * LANES + i] = query[a + i, c]
+        for x in range(columns * LANES):
+            o[x] = ZERO
+        for i in range(LANES):
+            shift[i] = seen[i] = z[i] = ZERO
+        first, last, inner_first, inner_last, first_gap, last_gap = hull(a, n, start, stop, gap, keys)
+        for j0 in range(first, last, BLOCK):
+            m = min(BLOCK, last - j0)
+            fill(key, j0, m, q, s, shift)
+            seen_by_all = inner_first <= j0 and j0 + m <= inner_last and (last_gap < j0 or first_gap >= j0 + m)
+            if arrays or not seen_by_all:
+                edit(s, j0, m, a, n, start, stop, gap, live, bias)
+            if rise(s, m, shift, high, seen, factor, z, o):
+                less_row(s, high, m)
+            exponentials(s, m * LANES)
+            for i in range(LANES):
+                high[i] = ZERO
+            add_columns(s, high, m)
+            for i in range(LANES):
+                z[i] += high[i]
+            add(value, j0, m, s, o, shift)
+        for i in range(n):
+            top[a + i] = shift[i] if seen[i] > ZERO else MINUS_INF
+            weight_sum[a + i] = z[i]
+            for c in range(columns):
+                value_sum[a + i, c] = o[c * LANES + i]
+
+
+def backward(
+    query,
+    key,
+    value,
+    start,
+    stop,
+    gap,
+    live,
+    bias,
+    top,
+    to_z,
+    to_o,
+    to_query,
+    to_key,
+    to_value,
+    to_bias,
+    q,
+    s,
+    o,
+    g,
+    d,
+    q_rows,
+    o_rows,
+    rows,
+):
+    """Gradients of the two sums; ``to_key`` and ``to_value`` in panels, see ``add_outer``. The last 8 are scratch."""
+    wide_vectors()
+    features, columns, keys = key.shape[1], value.shape[1], key.shape[0]
+    shift, z = rows[0], rows[1]
+    arrays = live.shape[0] > 0 or bias.shape[0] > 0
+    for a in range(0, query.shape[0], LANES):
+        n = min(LANES, query.shape[0] - a)
+        for x in range(features * LANES):
+            q[x] = d[x] = ZERO
+        for x in range(columns * LANES):
+            o[x] = ZERO
+        for x in range(q_rows.shape[0]):
+            q_rows[x] = ZERO
+        for x in range(o_rows.shape[0]):
+            o_rows[x] = ZERO
+        for i in range(LANES):
+            shift[i] = z[i] = ZERO
+        for i in range(n):
+            if top[a + i] == MINUS_INF:
+                continue
+            shift[i], z[i] = top[a + i], -to_z[a + i]
+            for c in range(features):
+                q[c * LANES + i] = query[a + i, c]
+                q_rows[(c // LANES * LANES + i) * LANES + c % LANES] = query[a + i, c]
+            for c in range(columns):
+                o[c * LANES + i] = to_o[a + i, c]
+                o_rows[(c // LANES * LANES + i) * LANES + c % LANES] = to_o[a + i, c]
+        first, last, inner_first, inner_last, first_gap, last_gap = hull(a, n, start, stop, gap, keys)
+        for j0 in range(first, last, BLOCK):
+            m = min(BLOCK, last - j0)
+            fill(key, j0, m, q, s, shift)
+            seen_by_all = inner_first <= j0 and j0 + m <= inner_last and (last_gap < j0 or first_gap >= j0 + m)
+            if arrays or not seen_by_all:
+                edit(s, j0, m, a, n, start, stop, gap, live, bias)
+            exponentials(s, m * LANES)
+            fill(value, j0, m, o, g, z)
+            for x in range(m * LANES):
+                g[x] *= s[x]
+            add_outer(s, j0, m, keys, o_rows, to_value, shift)
+            add_outer(g, j0, m, keys, q_rows, to_key, shift)
+            add(key, j0, m, g, d, shift)
+            if to_bias.shape[0]:
+                for i in range(n):
+                    for j in range(m):
+                        to_bias[a + i, j0 + j] = g[j * LANES + i]
+        for i in range(n):
+            for c in range(features):
+                to_query[a + i, c] = d[c * LANES + i]
+
+
+def pack_query(query, a, n, q):
+    """Queries as pairs of bfloat16 down the features, and below them what that leaves of them; True if it does."""
+    features, below, rest = query.shape[1], q.shape[0] // 2, WORD(0)
+    even = features - features % 2
+    for x in range(q.shape[0]):
+        q[x] = WORD(0)
+    for i in range(n):
+        row = query[a + i]
+        for c in range(0, even, 2):
+            x, y = row[c], row[c + 1]
+            q[c // 2 * LANES + i] = ((x >> WORD(16)) & WORD(0xFFFF)) | (y & HIGH)
+            rest |= x | y
+        if even < features:
+            q[even // 2 * LANES + i] = (row[even] >> WORD(16)) & WORD(0xFFFF)
+            rest |= row[even]
+    if rest & WORD(0xFFFF) == WORD(0):
+        return False
+    for i in range(n):
+        for c in range(features):
+            x = query[a + i, c]
+            left = of_bits(x) - of_bits(x & HIGH)  # exact
+            half = ((bits(left) + WORD(0x8000)) >> WORD(16)) & WORD(0xFFFF)
+            q[below + c // 2 * LANES + i] |= half << WORD(16 * (c % 2))
+    return True
+
+
+def pack_key(key, out):
+    """Keys as bfloat16, zeros beyond; what that leaves of them, 0 if they were exact."""
+    wide_vectors()
+    rest = WORD(0)
+    for i in range(key.shape[0]):
+        for c in range(key.shape[1]):
+            rest |= key[i, c]
+            out[i, c] = key[i, c] >> WORD(16)
+    return rest & WORD(0xFFFF)
+
+
+def pack_value(value, out):
+    """Values as bfloat16, 32 keys of each column side by side: out[key // 32, column, key % 32]; zeros beyond."""
+    for b in range(0, value.shape[0], 32):
+        for j in range(b, min(b + 32, value.shape[0])):
+            for c in range(value.shape[1]):
+                out[b // 32, c, j - b] = value[j, c] >> WORD(16)
+
+
+def halves(query, key, value, start, stop, gap, live, bias, top, weight_sum, value_sum, q, s, p, o, rows):
+    """The same as ``forward`` in bfloat16, of packed keys and values and of the bits of the queries in float32."""
+    wide_vectors()
+    features, columns, wide, keys = key.shape[1], value_sum.shape[1], value.shape[1], key.shape[0]
+    shift, high, seen, factor, z = rows[0], rows[1], rows[2], rows[3], rows[4]
+    open_tiles()
+    arrays = live.shape[0] > 0 or bias.shape[0] > 0
+    for a in range(0, query.shape[0], LANES):
+        n = min(LANES, query.shape[0] - a)
+        more = pack_query(query, a, n, q)
+        for x in range(o.shape[0]):
+            o[x] = ZERO
+        for i in range(LANES):
+            shift[i] = seen[i] = z[i] = ZERO
+        first, last, inner_first, inner_last, first_gap, last_gap = hull(a, n, start, stop, gap, keys)
+        for j0 in range(first // 32 * 32, last, BLOCK):
+            m = min(BLOCK, (last - j0 + 31) // 32 * 32)
+            for i in range(LANES):
+                high[i] = -shift[i]
+            for r in range(0, m, 32):
+                at = (j0 + r) * features
+                tiles_less(key, at, features, 32, q, 0, s, r * LANES, high, features // 32)
+                if more:
+                    tiles_more(key, at, features, 32, q, q.shape[0] // 2, s, r * LANES, high, features // 32)
+            seen_by_all = inner_first <= j0 and j0 + m <= inner_last and (last_gap < j0 or first_gap >= j0 + m)
+            if arrays or not seen_by_all:
+                edit(s, j0, m, a, n, start, stop, gap, live, bias)
+            rise(s, m, shift, high, seen, factor, z, o)
+            weigh(s, high, p, factor, m // 2)
+            for i in range(LANES):
+                z[i] += factor[i]
+            for r in range(0, wide, 32):
+                tiles_more(value, (j0 * wide + r * 32), 32, wide * 32, p, 0, o, r * LANES, shift, m // 32)
+        for i in range(n):
+            top[a + i] = shift[i] if seen[i] > ZERO else MINUS_INF
+            weight_sum[a + i] = z[i]
+            for c in range(columns):
+                value_sum[a + i, c] = o[c * LANES + i]
+    close_tiles()

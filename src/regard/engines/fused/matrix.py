@@ -1,0 +1,80 @@
+"""The matrix engine: dot products as products of matrices in the registers of the CPU, with the softmax between them.
+
+The other compiled loops make one score at a time of a few features. Here 32 queries stand side by side in vectors, and
+both products run at nearly the speed of the processor's multiplications; in bfloat16 its matrix unit does them.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from regard.arrays import Array, is_torch, size
+from regard.engines.fused import SMALL, missing
+from regard.partial import Partial
+from regard.problem import Problem, top_of, weights_of
+from regard.scores.base import Leaf
+from regard.scores.pairings import dot_product
+
+WIDE = 64  # features or value columns in float64 beyond which blocks leave the cache
+FEATURES = 16  # and value columns, from which on vectors of queries are full of work
+
+
+class Matrix:
+    """Pools by blocks of 32 queries and 128 keys, forward and backward, on several threads, in O((Q + K) D) memory.
+
+    For NumPy arrays and torch tensors in CPU memory. Results do not depend on the number of threads.
+    """
+
+    name = "matrix"
+    native = False
+
+    def cannot(self, problem: Problem) -> str | None:
+        value, (term, *others) = problem.value, problem.terms
+        if not isinstance(value, np.ndarray) and not (is_torch(value) and value.device.type == "cpu"):
+            return "it runs on NumPy arrays and on torch tensors in CPU memory"
+        if str(value.dtype).removeprefix("torch.") not in ("float32", "float64"):
+            return f"it computes in float32 and float64, not in {value.dtype}"
+        if others or term.pairing is not dot_product or term.formula is not Leaf.formula or term.factor is not None:
+            return "it knows the dot product alone"
+        if problem.dropout:
+            return "it drops nothing out"
+        return missing()
+
+    def declines(self, problem: Problem) -> str | None:
+        pairs = size(problem.rows) * problem.layout.keys
+        if pairs < SMALL:
+            return f"for {pairs:,} pairs its loops are not worth loading"
+        features, columns = problem.terms[0].key.shape[-1], problem.value.shape[-1]
+        if min(features, columns) < FEATURES:
+            return f"products of {features} features and {columns} value columns do not fill its vectors"
+        double = is_torch(problem.value) and str(problem.value.dtype) == "torch.float64"
+        if double and not problem.recorded and max(features, columns) > WIDE:
+            return f"PyTorch's kernel is faster for {features} features and {columns} value columns in float64"
+        return None
+
+    def pool(self, problem: Problem) -> Partial:
+        found: Partial = running().pool(problem)
+        return found
+
+    def weights(self, problem: Problem) -> Array:
+        partial = self.pool(problem)
+        return weights_of(problem, partial.max, partial.weight_sum)
+
+    def top(self, problem: Problem, n: int) -> tuple[Array, Array]:
+        partial = self.pool(problem)
+        return top_of(problem, partial.max, partial.weight_sum, n)
+
+    def backward(
+        self, problem: Problem, maximum: Array, grad_weight_sum: Array, grad_value_sum: Array
+    ) -> tuple[Array, ...]:
+        found: tuple[Array, ...] = running().backward(problem, maximum, grad_weight_sum, grad_value_sum)
+        return found
+
+
+def running() -> ModuleType:
+    """What runs the compiled loops."""
+    from regard.engines.fused import multiplying
+
+    return multiplying
