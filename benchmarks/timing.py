@@ -8,7 +8,7 @@ from collections.abc import Callable
 from statistics import median
 
 Call = Callable[[], object]
-PAUSE = 0.003  # s: the threads of one library spin on for about a millisecond, and are not to cost the next its time
+PAUSE = 0.015  # s: threads of one library spin on for up to 10 ms, and are not to cost the next its time
 
 
 def clocked(call: Call) -> float:
