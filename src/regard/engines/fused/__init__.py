@@ -15,7 +15,7 @@ from regard.arrays import Array, is_torch, size
 from regard.partial import Partial
 from regard.problem import Problem
 
-SMALL = 1 << 20  # pairs of a call below which the other engines are done before Numba is imported
+SMALL = 1 << 20  # pairs of a call, of four features each, below which others are done before Numba is imported
 
 
 class Fused:
@@ -37,7 +37,8 @@ class Fused:
 
     def declines(self, problem: Problem) -> str | None:
         pairs = size(problem.rows) * problem.layout.keys
-        return f"for {pairs:,} pairs its loops are not worth loading" if pairs < SMALL else None
+        work = pairs * sum(max(t.key.shape[-1] / 4, 1) for t in problem.terms)
+        return f"for {pairs:,} pairs its loops are not worth loading" if work < SMALL else None
 
     def pool(self, problem: Problem) -> Partial:
         found: Partial = running().pool(problem)

@@ -275,9 +275,8 @@ def rows_of(x: Matrix, at: tuple[int, ...], queries: slice) -> Matrix:
 
 
 def space(loop: str, problem: Problem, dtype: Any) -> Matrix:
-    """Scratch of a loop, as wide as a tile: what is read again and again should fit into 48 KiB."""
-    few = max(problem.value.shape[-1], *(t.key.shape[-1] for t in problem.terms)) <= 16 and loop == "forward"
-    return lines(SPACE[loop], (BYTES if few else BYTES // 2) // dtype.itemsize, dtype)
+    """Scratch of a loop, as wide as a tile."""
+    return lines(SPACE[loop], BYTES // dtype.itemsize, dtype)
 
 
 def lined(x: Matrix) -> Matrix:
