@@ -82,6 +82,18 @@ def test_results_are_bit_identical_for_any_number_of_threads(monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_inputs_are_not_written_to_and_the_output_is_no_input(dtype):
+    arrays = tensors((Q, V), (K, V), (K, V), dtype=dtype)
+    before = [a.clone() for a in arrays]
+    for score in (rg.ScaledDotProduct(), rg.ScaledDotProduct(1.0), rg.Bilinear(torch.eye(V, dtype=dtype))):
+        out = rg.attention_pool(*arrays, score, engine="matrix")
+        again = rg.attention_pool(*arrays, score, engine="matrix")
+        torch.testing.assert_close(again, out, rtol=0, atol=0)
+        assert all(torch.equal(a, b) for a, b in zip(arrays, before, strict=True))
+        assert out.untyped_storage().data_ptr() not in {a.untyped_storage().data_ptr() for a in arrays}
+
+
 # --- which engine -----------------------------------------------------------------------------------------------------
 def choice(dtype=torch.float32, n=1200, features=64, grad=False, **options):
     x = torch.zeros(n, features, dtype=dtype, requires_grad=grad)

@@ -86,6 +86,32 @@ def hull(a, n, start, stop, gap, keys):
     return low, high, inner_low, inner_high, first_gap, last_gap
 
 
+def stand(x, a, n, q):
+    """q[c, i] = x[a + i, c], 0 beyond the rows."""
+    columns, side = x.shape[1], LANES // 2
+    across = columns // side * side if n == LANES else 0
+    for i in range(0, LANES, side):
+        for c in range(0, across, side):
+            turn(x, (a + i) * columns + c, columns, q, c * LANES + i, LANES)
+    for j in range(across * LANES, columns * LANES):
+        q[j] = ZERO
+    for i in range(n):
+        for c in range(across, columns):
+            q[c * LANES + i] = x[a + i, c]
+
+
+def lie(q, a, n, x):
+    """x[a + i, c] = q[c, i]."""
+    columns, side = x.shape[1], LANES // 2
+    across = columns // side * side if n == LANES else 0
+    for i in range(0, LANES, side):
+        for c in range(0, across, side):
+            turn(q, c * LANES + i, LANES, x, (a + i) * columns + c, columns)
+    for i in range(n):
+        for c in range(across, columns):
+            x[a + i, c] = q[c * LANES + i]
+
+
 def rise(s, m, shift, high, seen, factor, z, o):
     """The shift of each query becomes its largest score so far; ``high`` is how far it rose. True if any did."""
     wide_vectors()
@@ -127,16 +153,12 @@ def weigh(s, less, out, total, pairs):
 def forward(query, key, value, start, stop, gap, live, bias, top, weight_sum, value_sum, q, s, o, rows):
     """(max, weight_sum, value_sum) of these queries. The last four are scratch."""
     wide_vectors()
-    features, columns, keys = key.shape[1], value.shape[1], key.shape[0]
+    columns, keys = value.shape[1], key.shape[0]
     shift, high, seen, factor, z = rows[0], rows[1], rows[2], rows[3], rows[4]
     arrays = live.shape[0] > 0 or bias.shape[0] > 0
     for a in range(0, query.shape[0], LANES):
         n = min(LANES, query.shape[0] - a)
-        for x in range(features * LANES):
-            q[x] = ZERO
-        for i in range(n):
-            for c in range(features):
-                q[c * LANES + i] = query[a + i, c]
+        stand(query, a, n, q)
         for x in range(columns * LANES):
             o[x] = ZERO
         for i in range(LANES):
@@ -160,8 +182,7 @@ def forward(query, key, value, start, stop, gap, live, bias, top, weight_sum, va
         for i in range(n):
             top[a + i] = shift[i] if seen[i] > ZERO else MINUS_INF
             weight_sum[a + i] = z[i]
-            for c in range(columns):
-                value_sum[a + i, c] = o[c * LANES + i]
+        lie(o, a, n, value_sum)
 
 
 def backward(
@@ -234,9 +255,7 @@ def backward(
                 for i in range(n):
                     for j in range(m):
                         to_bias[a + i, j0 + j] = g[j * LANES + i]
-        for i in range(n):
-            for c in range(features):
-                to_query[a + i, c] = d[c * LANES + i]
+        lie(d, a, n, to_query)
 
 
 def pack_query(query, a, n, q):
@@ -287,7 +306,7 @@ def pack_value(value, out):
 def halves(query, key, value, start, stop, gap, live, bias, top, weight_sum, value_sum, q, s, p, o, rows):
     """The same as ``forward`` in bfloat16, of packed keys and values and of the bits of the queries in float32."""
     wide_vectors()
-    features, columns, wide, keys = key.shape[1], value_sum.shape[1], value.shape[1], key.shape[0]
+    features, wide, keys = key.shape[1], value.shape[1], key.shape[0]
     shift, high, seen, factor, z = rows[0], rows[1], rows[2], rows[3], rows[4]
     open_tiles()
     arrays = live.shape[0] > 0 or bias.shape[0] > 0
@@ -320,6 +339,5 @@ def halves(query, key, value, start, stop, gap, live, bias, top, weight_sum, val
         for i in range(n):
             top[a + i] = shift[i] if seen[i] > ZERO else MINUS_INF
             weight_sum[a + i] = z[i]
-            for c in range(columns):
-                value_sum[a + i, c] = o[c * LANES + i]
+        lie(o, a, n, value_sum)
     close_tiles()

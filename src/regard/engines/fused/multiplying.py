@@ -20,7 +20,7 @@ from regard.engines.fused.engine import Matrix, Run, add_rows, entry, like_of, l
 from regard.partial import Partial
 from regard.problem import Problem, spoiled
 
-HELPERS = ("fill", "add", "add_outer", "edit", "hull", "rise", "exponentials", "weigh", "pack_query")
+HELPERS = ("fill", "add", "add_outer", "edit", "hull", "stand", "lie", "rise", "exponentials", "weigh", "pack_query")
 JOBS = 4  # for each thread
 MOST = 1 << 33  # multiplications of a job
 TILE = 32  # rows and columns of bfloat16 tiles
@@ -120,11 +120,10 @@ def pool(problem: Problem) -> Partial:
     run = Blocks(problem)
     query, key, value = run.arrays
     features, columns = key.shape[-1], value.shape[-1]
-    out = (
-        np.empty(problem.rows, run.dtype),
-        np.empty(problem.rows, run.dtype),
-        np.empty((*problem.rows, columns), run.dtype),
-    )
+    shape = (*problem.rows, columns)
+    # a job has read its queries when it writes what it pooled; memory that is in use costs no new pages
+    value_sum = query if problem.spare and query.shape == shape else np.empty(shape, run.dtype)
+    out = np.empty(problem.rows, run.dtype), np.empty(problem.rows, run.dtype), value_sum
     packed = _packed(run) if problem.asked == "ratio" and _tiles(problem) else None
     if packed is not None:
         loop = driver("halves", run.dtype)
