@@ -29,6 +29,7 @@ MASKS = {
     "end": rg.Causal(alignment="end"),
     "length": rg.ValidLength(BLOCK + 5),
     "window": rg.Window(30, 3, alignment="end"),
+    "after": rg.Window(5, 2 * K, alignment="start"),
     "not_self": rg.NotSelf(offset=BLOCK - 20),
     "padding": rg.KeyPadding(np.arange(K) % 3 != 1),
     "given": np.random.default_rng(0).random((Q, K)) > 0.6,
@@ -154,11 +155,13 @@ def test_a_log_sum_exp_that_rounds_is_not_trusted():
 def test_rows_without_a_key_are_zero_beside_others(engine):
     query, key, value = tensors((2, Q, D), (2, K, D), (2, K, V))
     lengths = torch.arange(2 * Q).reshape(2, Q) % 5 * 100
+    mask = rg.ValidLength(lengths, per_query=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        out = rg.attention_pool(
-            query, key, value, rg.ScaledDotProduct(), mask=rg.ValidLength(lengths, per_query=True), engine=engine
-        )
+        out = rg.attention_pool(query, key, value, rg.ScaledDotProduct(), mask=mask, engine=engine)
+        partial = rg.partial_pool(query, key, value, rg.ScaledDotProduct(), mask=mask, engine=engine)
+    assert torch.equal(partial.log_weight_sum == -torch.inf, lengths == 0)
+    assert torch.equal(partial.weight_sum == 0, lengths == 0)
     assert not out[lengths == 0].any()
     assert (out[lengths > 0] != 0).all()
 
