@@ -29,6 +29,7 @@ MASKS = {
     "end": rg.Causal(alignment="end"),
     "length": rg.ValidLength(BLOCK + 5),
     "window": rg.Window(30, 3, alignment="end"),
+    "after": rg.Window(5, 2 * K, alignment="start"),
     "not_self": rg.NotSelf(offset=BLOCK - 20),
     "padding": rg.KeyPadding(np.arange(K) % 3 != 1),
     "given": np.random.default_rng(0).random((Q, K)) > 0.6,
@@ -80,6 +81,18 @@ def test_results_are_bit_identical_for_any_number_of_threads(monkeypatch):
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_inputs_are_not_written_to_and_the_output_is_no_input(dtype):
+    arrays = tensors((Q, V), (K, V), (K, V), dtype=dtype)
+    before = [a.clone() for a in arrays]
+    for score in (rg.ScaledDotProduct(), rg.ScaledDotProduct(1.0), rg.Bilinear(torch.eye(V, dtype=dtype))):
+        out = rg.attention_pool(*arrays, score, engine="matrix")
+        again = rg.attention_pool(*arrays, score, engine="matrix")
+        torch.testing.assert_close(again, out, rtol=0, atol=0)
+        assert all(torch.equal(a, b) for a, b in zip(arrays, before, strict=True))
+        assert out.untyped_storage().data_ptr() not in {a.untyped_storage().data_ptr() for a in arrays}
 
 
 # --- which engine -----------------------------------------------------------------------------------------------------
@@ -142,11 +155,13 @@ def test_a_log_sum_exp_that_rounds_is_not_trusted():
 def test_rows_without_a_key_are_zero_beside_others(engine):
     query, key, value = tensors((2, Q, D), (2, K, D), (2, K, V))
     lengths = torch.arange(2 * Q).reshape(2, Q) % 5 * 100
+    mask = rg.ValidLength(lengths, per_query=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        out = rg.attention_pool(
-            query, key, value, rg.ScaledDotProduct(), mask=rg.ValidLength(lengths, per_query=True), engine=engine
-        )
+        out = rg.attention_pool(query, key, value, rg.ScaledDotProduct(), mask=mask, engine=engine)
+        partial = rg.partial_pool(query, key, value, rg.ScaledDotProduct(), mask=mask, engine=engine)
+    assert torch.equal(partial.log_weight_sum == -torch.inf, lengths == 0)
+    assert torch.equal(partial.weight_sum == 0, lengths == 0)
     assert not out[lengths == 0].any()
     assert (out[lengths > 0] != 0).all()
 

@@ -99,6 +99,7 @@ def attention_pool(
     array([2.1065])
     """
     call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, asked="ratio")
+    call.spare()
     return call.output(_partial(call, engine).finish(overwrite=not call.problem.recorded))
 
 
@@ -236,7 +237,7 @@ def attention_pool_gradients(
     >>> float(grads.score["bandwidth"].round(4))
     0.0592
     """
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, asked="ratio")
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads)
     if call.xp is not np:
         raise TypeError("attention_pool_gradients works on NumPy arrays; call backward() on a torch result.")
     with np.errstate(all="ignore"):
@@ -461,6 +462,21 @@ class _Call:
             asked=self.asked,
             given=None if dtype == self.dtype else self.dtype,
         )
+
+    def spare(self) -> None:
+        """Lets the engine write where the prepared queries stand, if they are a copy and nothing else needs them."""
+        problem = self.problem
+        bad = (problem.bad_query, problem.bad_key, problem.bad_bias, problem.bad_value)
+        if problem.recorded or len(problem.terms) != 1 or any(x is not None for x in bad):
+            return
+        if is_torch(problem.value):
+            place = problem.terms[0].query.untyped_storage().data_ptr()
+            others = {x.untyped_storage().data_ptr() for x in (*self.given, self.key, problem.terms[0].key)}
+            self.problem = replace(problem, spare=place not in others)
+        elif isinstance(problem.value, np.ndarray):
+            query = problem.terms[0].query
+            shared = any(np.may_share_memory(query, x) for x in (*self.given, problem.terms[0].key))
+            self.problem = replace(problem, spare=not shared)
 
     def output(self, out: Array) -> Array:
         """The pooled value as the caller knows it."""

@@ -39,6 +39,7 @@ class Problem:
     bad_bias: Array | None = None  # like bias
     bad_value: Array | None = None  # (..., K, 3 V): 1 where the value is NaN, inf, -inf; else 0
     recorded: bool = False  # whether torch will ask for derivatives
+    spare: bool = False  # whether the queries of its one term are a copy that nobody reads again
     asked: str = "sums"  # what will be seen: the "sums", or their "ratio" alone
     given: Any = None  # dtype of the inputs, and of a ratio, where it is not that of the arrays
 

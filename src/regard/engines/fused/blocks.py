@@ -12,6 +12,7 @@ from __future__ import annotations
 
 BLOCK = 192  # keys of a block, a multiple of the 32 of a tile
 SUMMED = 32  # keys of one sum
+GROUPS = 8  # of LANES queries, which a block of keys serves in turn
 
 
 def fill(key, j0, m, q, s, shift):
@@ -74,7 +75,7 @@ def edit(s, j0, m, a, n, start, stop, gap, live, bias):
                     s[j * LANES + i] = MINUS_INF
 
 
-def hull(a, n, start, stop, gap, keys):
+def hull(a, n, start, stop, gap, keys, seen):
     """The keys that some of these queries see, those that all see, and a range that holds all gaps."""
     low, high, inner_low, inner_high, first_gap, last_gap = keys, 0, 0, keys, keys, -1
     for i in range(a, a + n):
@@ -83,7 +84,38 @@ def hull(a, n, start, stop, gap, keys):
         inner_low, inner_high = max(inner_low, start[i]), min(inner_high, stop[i])
         if gap[i] >= 0:
             first_gap, last_gap = min(first_gap, gap[i]), max(last_gap, gap[i])
-    return low, high, inner_low, inner_high, first_gap, last_gap
+    seen[0], seen[1], seen[2], seen[3], seen[4], seen[5] = low, high, inner_low, inner_high, first_gap, last_gap
+
+
+def whole(seen, j0, m):
+    """Whether all of these queries see all of these keys."""
+    return seen[2] <= j0 and j0 + m <= seen[3] and (seen[5] < j0 or seen[4] >= j0 + m)
+
+
+def stand(x, a, n, q):
+    """q[c, i] = x[a + i, c], 0 beyond the rows."""
+    columns, side = x.shape[1], LANES // 2
+    across = columns // side * side if n == LANES else 0
+    for i in range(0, LANES, side):
+        for c in range(0, across, side):
+            turn(x, (a + i) * columns + c, columns, q, c * LANES + i, LANES)
+    for j in range(across * LANES, columns * LANES):
+        q[j] = ZERO
+    for i in range(n):
+        for c in range(across, columns):
+            q[c * LANES + i] = x[a + i, c]
+
+
+def lie(q, a, n, x):
+    """x[a + i, c] = q[c, i]."""
+    columns, side = x.shape[1], LANES // 2
+    across = columns // side * side if n == LANES else 0
+    for i in range(0, LANES, side):
+        for c in range(0, across, side):
+            turn(q, c * LANES + i, LANES, x, (a + i) * columns + c, columns)
+    for i in range(n):
+        for c in range(across, columns):
+            x[a + i, c] = q[c * LANES + i]
 
 
 def rise(s, m, shift, high, seen, factor, z, o):
@@ -124,44 +156,59 @@ def weigh(s, less, out, total, pairs):
     weigh_halves(s, less, out, total, pairs)
 
 
-def forward(query, key, value, start, stop, gap, live, bias, top, weight_sum, value_sum, q, s, o, rows):
-    """(max, weight_sum, value_sum) of these queries. The last four are scratch."""
+def forward(
+    query, key, value, start, stop, gap, live, bias, top, weight_sum, value_sum, s, spare, sight, q_all, o_all, rows
+):
+    """(max, weight_sum, value_sum) of these queries; what follows is scratch.
+
+    The keys of a block serve some groups of queries before the next ones are read.
+    """
     wide_vectors()
-    features, columns, keys = key.shape[1], value.shape[1], key.shape[0]
-    shift, high, seen, factor, z = rows[0], rows[1], rows[2], rows[3], rows[4]
-    arrays = live.shape[0] > 0 or bias.shape[0] > 0
-    for a in range(0, query.shape[0], LANES):
-        n = min(LANES, query.shape[0] - a)
-        for x in range(features * LANES):
-            q[x] = ZERO
+    keys, arrays = key.shape[0], live.shape[0] > 0 or bias.shape[0] > 0
+    for a0 in range(0, query.shape[0], GROUPS * LANES):
+        groups = min(GROUPS, (query.shape[0] - a0 + LANES - 1) // LANES)
+        for g in range(groups):
+            a = a0 + g * LANES
+            n, o, state = min(LANES, query.shape[0] - a), o_all[g], rows[g]
+            stand(query, a, n, q_all[g])
+            hull(a, n, start, stop, gap, keys, sight[g])
+            for x in range(o.shape[0]):
+                o[x] = ZERO
+            for r in range(5):
+                for i in range(LANES):
+                    state[r, i] = ZERO
+        for j in range(0, keys, BLOCK):
+            for g in range(groups):
+                a, seen_by = a0 + g * LANES, sight[g]
+                j0, m = max(j, seen_by[0]), min(j + BLOCK, seen_by[1]) - max(j, seen_by[0])
+                if m <= 0:
+                    continue
+                q, o, state, n = q_all[g], o_all[g], rows[g], min(LANES, query.shape[0] - a)
+                shift, high, seen, factor, z = state[0], state[1], state[2], state[3], state[4]
+                fill(key, j0, m, q, s, shift)
+                if arrays or not whole(seen_by, j0, m):
+                    edit(s, j0, m, a, n, start, stop, gap, live, bias)
+                if rise(s, m, shift, high, seen, factor, z, o):
+                    less_row(s, high, m)
+                exponentials(s, m * LANES)
+                for i in range(LANES):
+                    high[i] = ZERO
+                add_columns(s, high, m)
+                for i in range(LANES):
+                    z[i] += high[i]
+                add(value, j0, m, s, o, shift)
+        finish(a0, groups, rows, o_all, top, weight_sum, value_sum)
+
+
+def finish(a0, groups, rows, o_all, top, weight_sum, value_sum):
+    """What was pooled, to where it belongs."""
+    for g in range(groups):
+        a, state = a0 + g * LANES, rows[g]
+        n = min(LANES, top.shape[0] - a)
         for i in range(n):
-            for c in range(features):
-                q[c * LANES + i] = query[a + i, c]
-        for x in range(columns * LANES):
-            o[x] = ZERO
-        for i in range(LANES):
-            shift[i] = seen[i] = z[i] = ZERO
-        first, last, inner_first, inner_last, first_gap, last_gap = hull(a, n, start, stop, gap, keys)
-        for j0 in range(first, last, BLOCK):
-            m = min(BLOCK, last - j0)
-            fill(key, j0, m, q, s, shift)
-            seen_by_all = inner_first <= j0 and j0 + m <= inner_last and (last_gap < j0 or first_gap >= j0 + m)
-            if arrays or not seen_by_all:
-                edit(s, j0, m, a, n, start, stop, gap, live, bias)
-            if rise(s, m, shift, high, seen, factor, z, o):
-                less_row(s, high, m)
-            exponentials(s, m * LANES)
-            for i in range(LANES):
-                high[i] = ZERO
-            add_columns(s, high, m)
-            for i in range(LANES):
-                z[i] += high[i]
-            add(value, j0, m, s, o, shift)
-        for i in range(n):
-            top[a + i] = shift[i] if seen[i] > ZERO else MINUS_INF
-            weight_sum[a + i] = z[i]
-            for c in range(columns):
-                value_sum[a + i, c] = o[c * LANES + i]
+            top[a + i] = state[0, i] if state[2, i] > ZERO else MINUS_INF
+            weight_sum[a + i] = state[4, i]
+        lie(o_all[g], a, n, value_sum)
 
 
 def backward(
@@ -180,63 +227,71 @@ def backward(
     to_key,
     to_value,
     to_bias,
-    q,
     s,
-    o,
     g,
-    d,
-    q_rows,
-    o_rows,
+    sight,
+    q_all,
+    o_all,
+    d_all,
+    q_rows_all,
+    o_rows_all,
     rows,
 ):
-    """Gradients of the two sums; ``to_key`` and ``to_value`` in panels, see ``add_outer``. The last 8 are scratch."""
+    """Gradients of the two sums; ``to_key`` and ``to_value`` in panels, see ``add_outer``. The rest is scratch."""
     wide_vectors()
     features, columns, keys = key.shape[1], value.shape[1], key.shape[0]
-    shift, z = rows[0], rows[1]
     arrays = live.shape[0] > 0 or bias.shape[0] > 0
-    for a in range(0, query.shape[0], LANES):
-        n = min(LANES, query.shape[0] - a)
-        for x in range(features * LANES):
-            q[x] = d[x] = ZERO
-        for x in range(columns * LANES):
-            o[x] = ZERO
-        for x in range(q_rows.shape[0]):
-            q_rows[x] = ZERO
-        for x in range(o_rows.shape[0]):
-            o_rows[x] = ZERO
-        for i in range(LANES):
-            shift[i] = z[i] = ZERO
-        for i in range(n):
-            if top[a + i] == MINUS_INF:
-                continue
-            shift[i], z[i] = top[a + i], -to_z[a + i]
-            for c in range(features):
-                q[c * LANES + i] = query[a + i, c]
-                q_rows[(c // LANES * LANES + i) * LANES + c % LANES] = query[a + i, c]
-            for c in range(columns):
-                o[c * LANES + i] = to_o[a + i, c]
-                o_rows[(c // LANES * LANES + i) * LANES + c % LANES] = to_o[a + i, c]
-        first, last, inner_first, inner_last, first_gap, last_gap = hull(a, n, start, stop, gap, keys)
-        for j0 in range(first, last, BLOCK):
-            m = min(BLOCK, last - j0)
-            fill(key, j0, m, q, s, shift)
-            seen_by_all = inner_first <= j0 and j0 + m <= inner_last and (last_gap < j0 or first_gap >= j0 + m)
-            if arrays or not seen_by_all:
-                edit(s, j0, m, a, n, start, stop, gap, live, bias)
-            exponentials(s, m * LANES)
-            fill(value, j0, m, o, g, z)
-            for x in range(m * LANES):
-                g[x] *= s[x]
-            add_outer(s, j0, m, keys, o_rows, to_value, shift)
-            add_outer(g, j0, m, keys, q_rows, to_key, shift)
-            add(key, j0, m, g, d, shift)
-            if to_bias.shape[0]:
-                for i in range(n):
-                    for j in range(m):
-                        to_bias[a + i, j0 + j] = g[j * LANES + i]
-        for i in range(n):
-            for c in range(features):
-                to_query[a + i, c] = d[c * LANES + i]
+    for a0 in range(0, query.shape[0], GROUPS * LANES):
+        groups = min(GROUPS, (query.shape[0] - a0 + LANES - 1) // LANES)
+        for group in range(groups):
+            a = a0 + group * LANES
+            n, q, o, d, state = min(LANES, query.shape[0] - a), q_all[group], o_all[group], d_all[group], rows[group]
+            q_rows, o_rows = q_rows_all[group], o_rows_all[group]
+            hull(a, n, start, stop, gap, keys, sight[group])
+            for x in range(features * LANES):
+                q[x] = d[x] = ZERO
+            for x in range(columns * LANES):
+                o[x] = ZERO
+            for x in range(q_rows.shape[0]):
+                q_rows[x] = ZERO
+            for x in range(o_rows.shape[0]):
+                o_rows[x] = ZERO
+            for i in range(LANES):
+                state[0, i] = state[1, i] = ZERO
+            for i in range(n):
+                if top[a + i] == MINUS_INF:
+                    continue
+                state[0, i], state[1, i] = top[a + i], -to_z[a + i]
+                for c in range(features):
+                    q[c * LANES + i] = query[a + i, c]
+                    q_rows[(c // LANES * LANES + i) * LANES + c % LANES] = query[a + i, c]
+                for c in range(columns):
+                    o[c * LANES + i] = to_o[a + i, c]
+                    o_rows[(c // LANES * LANES + i) * LANES + c % LANES] = to_o[a + i, c]
+        for j in range(0, keys, BLOCK):
+            for group in range(groups):
+                a, seen_by, state = a0 + group * LANES, sight[group], rows[group]
+                j0, m = max(j, seen_by[0]), min(j + BLOCK, seen_by[1]) - max(j, seen_by[0])
+                if m <= 0:
+                    continue
+                n, shift = min(LANES, query.shape[0] - a), state[0]
+                fill(key, j0, m, q_all[group], s, shift)
+                if arrays or not whole(seen_by, j0, m):
+                    edit(s, j0, m, a, n, start, stop, gap, live, bias)
+                exponentials(s, m * LANES)
+                fill(value, j0, m, o_all[group], g, state[1])
+                for x in range(m * LANES):
+                    g[x] *= s[x]
+                add_outer(s, j0, m, keys, o_rows_all[group], to_value, shift)
+                add_outer(g, j0, m, keys, q_rows_all[group], to_key, shift)
+                add(key, j0, m, g, d_all[group], shift)
+                if to_bias.shape[0]:
+                    for i in range(n):
+                        for k in range(m):
+                            to_bias[a + i, j0 + k] = g[k * LANES + i]
+        for group in range(groups):
+            a = a0 + group * LANES
+            lie(d_all[group], a, min(LANES, query.shape[0] - a), to_query)
 
 
 def pack_query(query, a, n, q):
@@ -284,42 +339,49 @@ def pack_value(value, out):
                 out[b // 32, c, j - b] = value[j, c] >> WORD(16)
 
 
-def halves(query, key, value, start, stop, gap, live, bias, top, weight_sum, value_sum, q, s, p, o, rows):
+def halves(
+    query, key, value, start, stop, gap, live, bias, top, weight_sum, value_sum, s, p, sight, q_all, o_all, rows
+):
     """The same as ``forward`` in bfloat16, of packed keys and values and of the bits of the queries in float32."""
     wide_vectors()
-    features, columns, wide, keys = key.shape[1], value_sum.shape[1], value.shape[1], key.shape[0]
-    shift, high, seen, factor, z = rows[0], rows[1], rows[2], rows[3], rows[4]
-    open_tiles()
+    features, wide, keys = key.shape[1], value.shape[1], key.shape[0]
     arrays = live.shape[0] > 0 or bias.shape[0] > 0
-    for a in range(0, query.shape[0], LANES):
-        n = min(LANES, query.shape[0] - a)
-        more = pack_query(query, a, n, q)
-        for x in range(o.shape[0]):
-            o[x] = ZERO
-        for i in range(LANES):
-            shift[i] = seen[i] = z[i] = ZERO
-        first, last, inner_first, inner_last, first_gap, last_gap = hull(a, n, start, stop, gap, keys)
-        for j0 in range(first // 32 * 32, last, BLOCK):
-            m = min(BLOCK, (last - j0 + 31) // 32 * 32)
-            for i in range(LANES):
-                high[i] = -shift[i]
-            for r in range(0, m, 32):
-                at = (j0 + r) * features
-                tiles_less(key, at, features, 32, q, 0, s, r * LANES, high, features // 32)
-                if more:
-                    tiles_more(key, at, features, 32, q, q.shape[0] // 2, s, r * LANES, high, features // 32)
-            seen_by_all = inner_first <= j0 and j0 + m <= inner_last and (last_gap < j0 or first_gap >= j0 + m)
-            if arrays or not seen_by_all:
-                edit(s, j0, m, a, n, start, stop, gap, live, bias)
-            rise(s, m, shift, high, seen, factor, z, o)
-            weigh(s, high, p, factor, m // 2)
-            for i in range(LANES):
-                z[i] += factor[i]
-            for r in range(0, wide, 32):
-                tiles_more(value, (j0 * wide + r * 32), 32, wide * 32, p, 0, o, r * LANES, shift, m // 32)
-        for i in range(n):
-            top[a + i] = shift[i] if seen[i] > ZERO else MINUS_INF
-            weight_sum[a + i] = z[i]
-            for c in range(columns):
-                value_sum[a + i, c] = o[c * LANES + i]
+    open_tiles()
+    for a0 in range(0, query.shape[0], GROUPS * LANES):
+        groups = min(GROUPS, (query.shape[0] - a0 + LANES - 1) // LANES)
+        for g in range(groups):
+            a = a0 + g * LANES
+            n, o, state = min(LANES, query.shape[0] - a), o_all[g], rows[g]
+            hull(a, n, start, stop, gap, keys, sight[g])
+            sight[g, 6] = 1 if pack_query(query, a, n, q_all[g]) else 0
+            for x in range(o.shape[0]):
+                o[x] = ZERO
+            for r in range(5):
+                for i in range(LANES):
+                    state[r, i] = ZERO
+        for j in range(0, keys, BLOCK):
+            for g in range(groups):
+                a, seen_by = a0 + g * LANES, sight[g]
+                j0 = max(j, seen_by[0] // 32 * 32)
+                m = min(j + BLOCK, (seen_by[1] + 31) // 32 * 32) - j0
+                if m <= 0:
+                    continue
+                q, o, state, n = q_all[g], o_all[g], rows[g], min(LANES, query.shape[0] - a)
+                shift, high, seen, factor, z = state[0], state[1], state[2], state[3], state[4]
+                for i in range(LANES):
+                    high[i] = -shift[i]
+                for r in range(0, m, 32):
+                    at = (j0 + r) * features
+                    tiles_less(key, at, features, 32, q, 0, s, r * LANES, high, features // 32)
+                    if seen_by[6]:
+                        tiles_more(key, at, features, 32, q, q.shape[0] // 2, s, r * LANES, high, features // 32)
+                if arrays or not whole(seen_by, j0, m):
+                    edit(s, j0, m, a, n, start, stop, gap, live, bias)
+                rise(s, m, shift, high, seen, factor, z, o)
+                weigh(s, high, p, factor, m // 2)
+                for i in range(LANES):
+                    z[i] += factor[i]
+                for r in range(0, wide, 32):
+                    tiles_more(value, j0 * wide + r * 32, 32, wide * 32, p, 0, o, r * LANES, shift, m // 32)
+        finish(a0, groups, rows, o_all, top, weight_sum, value_sum)
     close_tiles()

@@ -14,14 +14,28 @@ from numba import njit, types
 
 from regard.arrays import Array, is_torch
 from regard.engines.fused import blocks, maths, products, threads
-from regard.engines.fused.blocks import BLOCK
+from regard.engines.fused.blocks import BLOCK, GROUPS
 from regard.engines.fused.compiling import LOCK, MADE, VERSION, bound, compiled, constants
 from regard.engines.fused.engine import Matrix, Run, add_rows, entry, like_of, lines, numpy_of, plain, reduced
 from regard.engines.fused.threads import Steps
 from regard.partial import Partial
 from regard.problem import Problem, spoiled
 
-HELPERS = ("fill", "add", "add_outer", "edit", "hull", "rise", "exponentials", "weigh", "pack_query")
+HELPERS = (
+    "fill",
+    "add",
+    "add_outer",
+    "edit",
+    "hull",
+    "whole",
+    "stand",
+    "lie",
+    "finish",
+    "rise",
+    "exponentials",
+    "weigh",
+    "pack_query",
+)
 JOBS = 32  # of a problem, about; the same for any number of threads, since sums over keys are cut with them
 MOST = 1 << 33  # multiplications of a job
 TILE = 32  # rows and columns of bfloat16 tiles
@@ -58,12 +72,14 @@ def _signature(name: str, dtype: Any) -> Any:
     if name == "pack_value":
         return types.void(pairs, panels)
     edits = (whole, whole, whole, types.Array(types.boolean, 2, "C"), matrix)
+    sight, state = types.Array(n, 2, "C"), types.Array(real, 3, "C")
     if name == "halves":
-        return types.void(pairs, half, panels, *edits, row, row, matrix, words, row, words, row, matrix)
+        arrays, scratch = (pairs, half, panels), (row, words, sight, pairs, matrix, state)
+        return types.void(*arrays, *edits, row, row, matrix, *scratch)
     if name == "forward":
-        return types.void(matrix, matrix, matrix, *edits, row, row, matrix, row, row, row, matrix)
+        return types.void(*(matrix,) * 3, *edits, row, row, matrix, row, row, sight, matrix, matrix, state)
     out = matrix, row, row, matrix
-    return types.void(matrix, matrix, matrix, *edits, row, row, matrix, *out, *(row,) * 7, matrix)
+    return types.void(*(matrix,) * 3, *edits, row, row, matrix, *out, row, row, sight, *(matrix,) * 5, state)
 
 
 class Blocks(Run):
@@ -75,7 +91,7 @@ class Blocks(Run):
         self.arrays = [whole(numpy_of(x)) for x in problem.arrays[:3]]
         self.plain = problem.mask is None and problem.bias is None
         count = self.layout.queries
-        rows = -(-count * len(self.entries) // JOBS)
+        rows = max(-(-count * len(self.entries) // JOBS), GROUPS * self.lanes)
         columns = sum(x.shape[-1] for x in self.arrays[1:])
         rows = min(rows, MOST // max(self.layout.keys * columns, 1))  # so that an interrupt need not wait long
         if not self.plain and self.blocks:
@@ -104,10 +120,12 @@ class Blocks(Run):
         found: tuple[Matrix, ...] = self._own.scratch
         return found
 
-    def lined(self, *rows: int) -> tuple[Matrix, ...]:
-        """Rows of lanes, so many of each; then five for what there is one of per query."""
-        flat = (lines(1, max(n, 1) * self.lanes, self.dtype)[0] for n in rows)
-        return *flat, lines(5, self.lanes, self.dtype)
+    def room(self, *rows: int) -> tuple[Matrix, ...]:
+        """Two blocks of scores, what each group sees, rows of lanes for each group, so many, and five for its state."""
+        blocks = (lines(1, BLOCK * self.lanes, self.dtype)[0] for _ in range(2))
+        groups = (lines(GROUPS, max(n, 1) * self.lanes, self.dtype) for n in rows)
+        state = lines(GROUPS * 5, self.lanes, self.dtype).reshape(GROUPS, 5, self.lanes)
+        return *blocks, np.empty((GROUPS, 7), np.int64), *groups, state
 
 
 def whole(x: Matrix) -> Matrix:
@@ -121,19 +139,17 @@ def pool(problem: Problem) -> Partial:
     run = Blocks(problem)
     query, key, value = run.arrays
     features, columns = key.shape[-1], value.shape[-1]
-    out = (
-        np.empty(problem.rows, run.dtype),
-        np.empty(problem.rows, run.dtype),
-        np.empty((*problem.rows, columns), run.dtype),
-    )
+    shape = (*problem.rows, columns)
+    # a job has read its queries when it writes what it pooled; memory that is in use costs no new pages
+    value_sum = query if problem.spare and query.shape == shape else np.empty(shape, run.dtype)
+    out = np.empty(problem.rows, run.dtype), np.empty(problem.rows, run.dtype), value_sum
     packed = _packed(run) if problem.asked == "ratio" and _tiles(problem) else None
     if packed is not None:
         loop = driver("halves", run.dtype)
 
         def make() -> tuple[Matrix, ...]:
-            words = (np.empty(n * TILE, np.int32) for n in (packed[0].shape[-1], BLOCK // 2))
-            scores, sums, rows = run.lined(BLOCK, packed[1].shape[-2])
-            return next(words), scores, next(words), sums, rows
+            scores, weights, sight, words, sums, state = run.room(packed[0].shape[-1], packed[1].shape[-2])
+            return scores, weights.view(np.int32), sight, words.view(np.int32), sums, state
 
         def work(place: tuple[tuple[int, ...], slice]) -> Steps:
             at, queries = place
@@ -146,7 +162,7 @@ def pool(problem: Problem) -> Partial:
         loop = driver("forward", run.dtype)
 
         def make() -> tuple[Matrix, ...]:
-            return run.lined(features, BLOCK, columns)
+            return run.room(features, columns)
 
         def work(place: tuple[tuple[int, ...], slice]) -> Steps:
             at, queries = place
@@ -169,7 +185,7 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
     grads = [np.zeros(tuple(a.shape), run.dtype) for a in problem.arrays]
 
     def make() -> tuple[Matrix, ...]:
-        return run.lined(widths[0], BLOCK, widths[1], BLOCK, widths[0], *(p * lanes for p in panels))
+        return run.room(*widths, widths[0], *(p * lanes for p in panels))
 
     def work(part: tuple[tuple[int, ...], list[slice]]) -> Steps:
         at, some = part

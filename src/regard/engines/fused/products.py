@@ -213,6 +213,40 @@ def _across(how: str) -> Any:
 times_row, less_row = _across("fmul"), _across("fsub")
 
 
+@intrinsic
+def turn(context: Any, a: Any, a0: Any, a_row: Any, b: Any, b0: Any, b_row: Any) -> Any:
+    """b[j, i] = a[i, j], of as many rows and columns as a vector has numbers; offsets and rows count entries."""
+    kind = a.dtype
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, x0, x_row, y, y0, y_row = args
+        element, size = context.get_value_type(kind), kind.bitwidth // 8
+        lanes = 64 // size
+        vector, word = _vector(element, lanes), ir.IntType(32)
+        start, end = _data(context, builder, a, x, x0), _data(context, builder, b, y, y0)
+        rows = [
+            _load(builder, builder.gep(start, [builder.mul(x_row, ir.Constant(INDEX, i))]), vector, size)
+            for i in range(lanes)
+        ]
+        width = lanes // 2
+        while width:  # swaps blocks of this width across the diagonal
+            for i in (i for i in range(lanes) if not i & width):
+                one, other = rows[i], rows[i + width]
+                left = [k if not k & width else lanes + k - width for k in range(lanes)]
+                right = [k + width if not k & width else lanes + k for k in range(lanes)]
+                rows[i], rows[i + width] = (
+                    builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(word, lanes), places))
+                    for places in (left, right)
+                )
+            width //= 2
+        for j in range(lanes):
+            _store(builder, rows[j], builder.gep(end, [builder.mul(y_row, ir.Constant(INDEX, j))]), size)
+        return context.get_dummy_value()
+
+    n = types.int64
+    return types.void(a, n, n, b, n, n), build
+
+
 # --- bfloat16: the tile registers of AMX ---------------------------------------------------------------------------
 SIDE = 16  # rows of a tile register, and numbers of 32 bits in a row; two registers make 32 rows, or 32 columns
 WORD, BYTE = ir.IntType(32), ir.IntType(8)
