@@ -65,6 +65,8 @@ class Partial:
         ``overwrite`` lets it be computed in the memory of ``value_sum``.
         """
         xp = namespace(self.max)
+        if overwrite and bool(xp.all(self.weight_sum == 1)):  # finished by the engine, whatever the values are
+            return self._cast(self.value_sum)
         if all(surely_finite(xp, x) for x in (self.weight_sum, self.value_sum)):
             if overwrite:
                 self.value_sum[...] /= xp.where(self.weight_sum == 0, 1.0, self.weight_sum)[..., None]

@@ -17,7 +17,6 @@ from regard.problem import Problem, top_of, weights_of
 from regard.scores.base import Leaf
 from regard.scores.pairings import dot_product
 
-WIDE = 64  # features or value columns in float64 beyond which blocks leave the cache
 FEATURES = 16  # and value columns, from which on vectors of queries are full of work
 
 
@@ -49,9 +48,8 @@ class Matrix:
         features, columns = problem.terms[0].key.shape[-1], problem.value.shape[-1]
         if min(features, columns) < FEATURES:
             return f"products of {features} features and {columns} value columns do not fill its vectors"
-        double = is_torch(problem.value) and str(problem.value.dtype) == "torch.float64"
-        if double and not problem.recorded and max(features, columns) > WIDE:
-            return f"PyTorch's kernel is faster for {features} features and {columns} value columns in float64"
+        if is_torch(problem.value) and not problem.recorded and problem.given is None:
+            return "PyTorch's own kernel is as fast where nothing is recorded"
         return None
 
     def pool(self, problem: Problem) -> Partial:
