@@ -453,7 +453,8 @@ def test_a_bias_of_minus_infinity_is_a_mask_and_has_no_gradient(library, engine,
         by_mask = f(*arrays, GAUSSIAN, mask=c(mask), engine=engine)
         if f is rg.partial_pool:
             by_bias, by_mask = by_bias.log_weight_sum, by_mask.log_weight_sum
-        np.testing.assert_array_equal(by_bias, by_mask)
+        # an engine may sum kernels without their logarithms where there is no bias: roundings apart, the same
+        np.testing.assert_allclose(by_bias, by_mask, rtol=0, atol=8 * np.finfo(np.float64).eps)
     tensor = torch.tensor(bias, requires_grad=True)
     rg.attention_pool(*map(torch.as_tensor, (query, key, value)), GAUSSIAN, bias=tensor, engine=engine).sum().backward()
     _, grads = rg.attention_pool_gradients(1.0, query, key, value, GAUSSIAN, bias=bias, engine=engine)

@@ -303,9 +303,10 @@ def plain(x: Matrix, dtype: Any = None) -> Matrix:
 
 
 def by_kernels(problem: Problem) -> bool:
-    """Whether kernels can be summed as they stand: one score, whose logarithm nothing adds to or multiplies."""
+    """Whether kernels can be summed as they stand, with the shift 0: one score, whose logarithm nothing changes."""
     t, *more = problem.terms
-    if more or t.kernel is None or t.factor is not None or t.root is not None or problem.bias is not None:
+    changed = t.factor is not None or t.root is not None or problem.bias is not None
+    if problem.asked != "ratio" or more or t.kernel is None or changed:
         return False
     value = numpy_of(problem.value)
     return not value.size or max(float(value.max()), -float(value.min())) >= FINE
