@@ -267,8 +267,12 @@ def test_an_interrupt_reaches_a_caller_that_waits_for_the_others():
             yield
 
     start = time.perf_counter()
-    with pytest.raises(KeyboardInterrupt):
-        threads.run(work, range(2), 2)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process that runs tests may ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            threads.run(work, range(2), 2)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert time.perf_counter() - start < 1.0
 
 
@@ -564,7 +568,6 @@ def test_numba_without_its_compiler_is_no_numba():
         print(rg.choose_engine(x, x, x, rg.Gaussian(0.3)))
     """
     done = fresh(code, NUMBA_DISABLE_JIT="1")
-    assert done.stdout.splitlines()[:2] == [
-        "tiled: chosen",
-        "fused: Numba could not be loaded: NUMBA_DISABLE_JIT is set",
-    ]
+    first, *others = done.stdout.splitlines()
+    assert first == "tiled: chosen"
+    assert "fused: Numba could not be loaded: NUMBA_DISABLE_JIT is set" in others
