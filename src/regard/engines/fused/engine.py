@@ -18,7 +18,7 @@ from regard.partial import Partial
 from regard.problem import Problem, row_hashes, spoiled
 from regard.scores.base import FAR, Term
 
-ROWS = 256  # queries of a job, a multiple of the rows of a tile
+ROWS = 512  # queries of a job, a multiple of the rows of a tile
 PAIRS = 1 << 19  # of a job that has arrays of them: of a mask, of the gradient of a bias
 WORK = 1 << 26  # numbers that one call of a loop looks at: far below a second, and then an interrupt is seen
 PARTS = 8  # how many sums over keys a backward keeps side by side; fixed, so that no result depends on the threads
