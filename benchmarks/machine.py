@@ -29,7 +29,7 @@ def record(removed: dict[str, str]) -> dict[str, object]:
         "vectors": [flag for flag in field("flags").split() if flag.startswith(VECTORS)],
         "caches": caches(),
         "memory": memory(),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: found for name in PACKAGES if (found := installed(name))},
         "environment": {name: value for name, value in sorted(os.environ.items()) if name.startswith(LIMITS)},

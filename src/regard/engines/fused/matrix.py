@@ -43,9 +43,9 @@ class Matrix:
 
     def declines(self, problem: Problem) -> str | None:
         pairs = size(problem.rows) * problem.layout.keys
-        if pairs < SMALL:
-            return f"for {pairs:,} pairs its loops are not worth loading"
         features, columns = problem.terms[0].key.shape[-1], problem.value.shape[-1]
+        if pairs * features / 4 < SMALL:
+            return f"for {pairs:,} pairs its loops are not worth loading"
         if min(features, columns) < FEATURES:
             return f"products of {features} features and {columns} value columns do not fill its vectors"
         if is_torch(problem.value) and not problem.recorded and problem.given is None:
