@@ -28,7 +28,7 @@ demo: $(DEMO)/installed ## the story on real data, without torch; it says where 
 
 test: lint pytest ## all that must hold: lint, types, import order, tests, doctests, documents
 
-bench: $(PEERS)/installed ## ours beside its peers, in ten minutes on an idle machine; the tests are to be green before
+bench: $(PEERS)/installed ## ours beside its peers, in a quarter of an hour; the tests are to be green before
 	$(PEERS)/bin/python -m benchmarks $(CASES) $(BENCH)
 
 # one thread per worker: the workers have the cores

@@ -571,3 +571,23 @@ def test_numba_without_its_compiler_is_no_numba():
     first, *others = done.stdout.splitlines()
     assert first == "tiled: chosen"
     assert "fused: Numba could not be loaded: NUMBA_DISABLE_JIT is set" in others
+
+
+def test_torchs_threads_are_put_to_sleep_before_several_of_ours_run_and_torch_goes_on(monkeypatch):
+    asked, still = [], threads._still()
+
+    def watched():
+        asked.append(still())
+
+    def work(job):
+        yield
+
+    monkeypatch.setattr(threads, "_still", lambda: watched)
+    x = torch.ones(300, 300)
+    for count, jobs, forked, times in ((2, 3, False, 1), (1, 3, False, 0), (2, 1, False, 0), (2, 3, True, 0)):
+        monkeypatch.setattr(threads, "_forked", forked)  # a child has none of torch's threads, and would wait for them
+        asked.clear()
+        threads.run(work, range(jobs), count)
+        assert len(asked) == times
+        assert set(asked) <= {0, None}  # what OpenMP says when it could, and what is said where there is no OpenMP
+        assert torch.equal(x @ x, torch.full((300, 300), 300.0))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from regard.arrays import Array
 from regard.partial import Partial
-from regard.problem import Problem
+from regard.problem import Problem, top_of, weights_of
 
 
 class Engine(Protocol):
@@ -46,3 +46,17 @@ class Engine(Protocol):
     ) -> tuple[Array, ...]:
         """Gradients to ``problem.arrays`` from those of the two sums; the maximum is constant."""
         ...
+
+
+class Shown(Protocol):
+    """``weights`` and ``top`` of an engine from its maximum and weight sum, by tiles of scores."""
+
+    def pool(self, problem: Problem) -> Partial: ...
+
+    def weights(self, problem: Problem) -> Array:
+        partial = self.pool(problem)
+        return weights_of(problem, partial.max, partial.weight_sum)
+
+    def top(self, problem: Problem, n: int) -> tuple[Array, Array]:
+        partial = self.pool(problem)
+        return top_of(problem, partial.max, partial.weight_sum, n)

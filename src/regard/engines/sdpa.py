@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.arrays import Array, concrete, is_torch, size
+from regard.engines.base import Shown
 from regard.masks.base import cut
 from regard.masks.causal import Causal
 from regard.partial import Partial
@@ -25,8 +26,6 @@ from regard.problem import (
     query_tiles,
     score_tile,
     spoiled,
-    top_of,
-    weights_of,
 )
 from regard.scores.base import Leaf
 from regard.scores.pairings import dot_product
@@ -35,7 +34,7 @@ from regard.weights import exponentials, running_maximum
 TRUSTED = 16.0  # log-sum-exps up to this size are a shift as good as the maximum: sums are off by 8 roundings at most
 
 
-class Sdpa:
+class Sdpa(Shown):
     """``scaled_dot_product_attention`` on the CPU, with the laws: no key left is 0, and its masked keys are deleted."""
 
     name = "sdpa"
@@ -81,14 +80,6 @@ class Sdpa:
             top, weight_sum = _maximum(problem)
             value_sum = value_sum * weight_sum[..., None]
         return Partial(top, *spoiled(problem, (weight_sum, value_sum)))
-
-    def weights(self, problem: Problem) -> Array:
-        partial = self.pool(problem)
-        return weights_of(problem, partial.max, partial.weight_sum)
-
-    def top(self, problem: Problem, n: int) -> tuple[Array, Array]:
-        partial = self.pool(problem)
-        return top_of(problem, partial.max, partial.weight_sum, n)
 
     def backward(
         self, problem: Problem, maximum: Array, grad_weight_sum: Array, grad_value_sum: Array

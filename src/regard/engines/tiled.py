@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from regard.arrays import Array, is_torch
+from regard.engines.base import Shown
 from regard.partial import Partial
 from regard.problem import (
     Problem,
@@ -21,13 +22,11 @@ from regard.problem import (
     reached,
     score_tile,
     spoil,
-    top_of,
-    weights_of,
 )
 from regard.weights import exponentials, running_maximum, weighted_sum
 
 
-class Tiled:
+class Tiled(Shown):
     """Pools tile by tile."""
 
     name = "tiled"
@@ -63,10 +62,6 @@ class Tiled:
             top[..., queries], weight_sum[..., queries], value_sum[..., queries, :] = m, z, o
         return Partial(top, weight_sum, value_sum)
 
-    def weights(self, problem: Problem) -> Array:
-        partial = self.pool(problem)
-        return weights_of(problem, partial.max, partial.weight_sum)
-
     def exponentials(self, problem: Problem) -> tuple[Array, Array]:
         """``max`` and ``exp(s - max)``, (..., Q, K): what torch differentiates when it shows weights."""
         top = self.pool(problem).max
@@ -76,10 +71,6 @@ class Tiled:
                 s = score_tile(problem, block(problem, queries, keys), queries, keys).scores
                 out[..., queries, keys] = exponentials(problem.xp, s, top[..., queries])
         return top, out
-
-    def top(self, problem: Problem, n: int) -> tuple[Array, Array]:
-        partial = self.pool(problem)
-        return top_of(problem, partial.max, partial.weight_sum, n)
 
     def backward(
         self, problem: Problem, maximum: Array, grad_weight_sum: Array, grad_value_sum: Array

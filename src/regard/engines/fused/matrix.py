@@ -11,16 +11,17 @@ from types import ModuleType
 import numpy as np
 
 from regard.arrays import Array, is_torch, size
+from regard.engines.base import Shown
 from regard.engines.fused import SMALL, missing
 from regard.partial import Partial
-from regard.problem import Problem, top_of, weights_of
+from regard.problem import Problem
 from regard.scores.base import Leaf
 from regard.scores.pairings import dot_product
 
 FEATURES = 16  # and value columns, from which on vectors of queries are full of work
 
 
-class Matrix:
+class Matrix(Shown):
     """Pools by blocks of 32 queries and 128 keys, forward and backward, on several threads, in O((Q + K) D) memory.
 
     For NumPy arrays and torch tensors in CPU memory. Results do not depend on the number of threads.
@@ -55,14 +56,6 @@ class Matrix:
     def pool(self, problem: Problem) -> Partial:
         found: Partial = running().pool(problem)
         return found
-
-    def weights(self, problem: Problem) -> Array:
-        partial = self.pool(problem)
-        return weights_of(problem, partial.max, partial.weight_sum)
-
-    def top(self, problem: Problem, n: int) -> tuple[Array, Array]:
-        partial = self.pool(problem)
-        return top_of(problem, partial.max, partial.weight_sum, n)
 
     def backward(
         self, problem: Problem, maximum: Array, grad_weight_sum: Array, grad_value_sum: Array
