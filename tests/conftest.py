@@ -29,6 +29,11 @@ class Case:
     key_dim: int
     data: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray] = lambda rng, shape: rng.normal(size=shape)
 
+    @property
+    def coded(self) -> bool:
+        """Whether query and key are codes, which have no neighbourhood."""
+        return self.data is positions
+
     def arrays(self, seed: int, queries: int, keys: int, values: int, lead: tuple[int, ...] = ()) -> tuple[Any, ...]:
         rng = np.random.default_rng(seed)
         query = self.data(rng, (*lead, queries, self.query_dim))
@@ -57,7 +62,9 @@ OTHERS = {
     "bilinear": Case("bilinear", lambda c: rg.Bilinear(c(weight(4, 3, 2))), 3, 2),
     "constant": Case("constant", lambda c: rg.Constant(), 3, 2),
     "cosine_similarity": Case("cosine_similarity", lambda c: rg.CosineSimilarity(c(2.5)), 3, 3),
+    "li_racine": Case("li_racine", lambda c: rg.LiRacine(c(0.4)), 1, 1, positions),
     "offset_table": Case("offset_table", lambda c: rg.OffsetTable(c(weight(5, 5, 3))), 2, 2, positions),
+    "ordered_li_racine": Case("ordered_li_racine", lambda c: rg.OrderedLiRacine(c(0.7)), 1, 1, positions),
     "scaled_dot_product": Case("scaled_dot_product", lambda c: rg.ScaledDotProduct(c(0.8)), 3, 3),
     "wang_van_ryzin": Case("wang_van_ryzin", lambda c: rg.WangVanRyzin(c(0.6)), 1, 1, positions),
 }

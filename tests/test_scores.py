@@ -162,9 +162,13 @@ def test_categorical_kernels_are_their_definitions():
     d = np.abs(q - k.T)
     ryzin = np.where(d == 0, 1 - lam, (1 - lam) * lam**d / 2)
     np.testing.assert_allclose(rg.WangVanRyzin(lam)(q, k), np.log(ryzin / (1 - lam)), atol=1e-15)
-    for exact in (rg.AitchisonAitken(0.0, levels=3), rg.WangVanRyzin(0.0)):
+    np.testing.assert_allclose(rg.LiRacine(lam)(q, k), np.log(np.where(q == k.T, 1, lam)), atol=1e-15)
+    np.testing.assert_allclose(rg.OrderedLiRacine(lam)(q, k), np.log(lam**d), atol=1e-15)
+    for exact in (rg.AitchisonAitken(0.0, levels=3), rg.WangVanRyzin(0.0), rg.LiRacine(0.0), rg.OrderedLiRacine(0.0)):
         np.testing.assert_array_equal(exact(q, k), np.where(q == k.T, 0, -np.inf))
     np.testing.assert_array_equal(rg.AitchisonAitken(2 / 3, levels=3)(q, k).round(15), np.zeros((2, 3)))
+    for ignored in (rg.LiRacine(1.0), rg.OrderedLiRacine(1.0)):
+        np.testing.assert_array_equal(ignored(q, k), np.zeros((2, 3)))
 
 
 def test_dot_products_and_cosine():
@@ -256,6 +260,8 @@ def test_names():
         (lambda: rg.AitchisonAitken(0.8, levels=3), "must lie between 0 and 0.666667 for 3 levels; got 0.8"),
         (lambda: rg.AitchisonAitken(0.2, levels=1), "`levels` of AitchisonAitken must be a whole number of at least 2"),
         (lambda: rg.WangVanRyzin(1.5), "`bandwidth` of WangVanRyzin must lie between 0 and 1; got 1.5"),
+        (lambda: rg.LiRacine(-0.5), "`bandwidth` of LiRacine must lie between 0 and 1; got -0.5"),
+        (lambda: rg.OrderedLiRacine(2), "`bandwidth` of OrderedLiRacine must lie between 0 and 1; got 2"),
         (lambda: rg.OffsetTable(np.zeros(4)), r"must have an odd length along each offset axis .* got shape \(4,\)"),
         (
             lambda: rg.Additive(np.zeros((5, 2)), np.zeros((4, 2)), np.zeros(5)),

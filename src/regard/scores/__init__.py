@@ -16,10 +16,12 @@ from regard.scores.cosine_similarity import CosineSimilarity as CosineSimilarity
 from regard.scores.epanechnikov import Epanechnikov as Epanechnikov
 from regard.scores.gaussian import Gaussian as Gaussian
 from regard.scores.laplacian import Laplacian as Laplacian
+from regard.scores.li_racine import LiRacine as LiRacine
 from regard.scores.logistic import Logistic as Logistic
 from regard.scores.matern32 import Matern32 as Matern32
 from regard.scores.matern52 import Matern52 as Matern52
 from regard.scores.offset_table import OffsetTable as OffsetTable
+from regard.scores.ordered_li_racine import OrderedLiRacine as OrderedLiRacine
 from regard.scores.parzen import Parzen as Parzen
 from regard.scores.raised_cosine import RaisedCosine as RaisedCosine
 from regard.scores.rational_quadratic import RationalQuadratic as RationalQuadratic
