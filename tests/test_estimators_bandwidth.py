@@ -13,8 +13,10 @@ from sklearn.base import clone
 import regard as rg
 from regard.datasets import motorcycle
 from regard.estimators.bandwidths import canonical_bandwidth
+from regard.estimators.criteria import CRITERIA
+from regard.estimators.pairs import Pairs
 from regard.estimators.rows import Rows
-from regard.estimators.search import Criterion, Variables, _line
+from regard.estimators.search import Log, Objective, Paired, Pooled, Variables, _line
 from regard.scores import kernels, named
 
 DATA = Path(__file__).parent / "data"
@@ -268,6 +270,16 @@ def variables(score: Any, X: Any, y: Any, w: Any, shared: bool) -> tuple[Rows, V
     return rows, Variables.of(score, rows, shared)
 
 
+def objectives(rows: Rows, score: Any, v: Variables, criterion: str = "loo", degree: int = 0) -> list[Objective]:
+    """The criterion by the front door, if it can, and by all pairs."""
+    named = CRITERIA[criterion]
+    memory = rows.leaving_one_out("nearest", "auto") if named.leaves_out else rows.seeing_all("nearest", "auto")
+    loss = named.loss(rows)
+    spread = np.where(np.ptp(rows.X, axis=0) > 0, 1.7, 1.0)
+    pairs = Paired(rows, memory, v, loss, Pairs(rows, score, spread, named.leaves_out, degree), True)
+    return [pairs] if degree else [Pooled(rows, memory, v, loss), pairs]
+
+
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("kernel", [k for k in kernels() if k != "uniform"])
 def test_slopes_of_the_criterion(kernel: str, shared: bool) -> None:
@@ -277,13 +289,37 @@ def test_slopes_of_the_criterion(kernel: str, shared: bool) -> None:
     w = np.array([2.0, 0.5, 3.0, *np.ones(23)])
     score = named(kernel).on([0, 2]) + rg.AitchisonAitken(0.2, levels=3).on([1])
     rows, v = variables(score, X, Y, w, shared)
-    criterion = Criterion(rows, rows.leaving_one_out("nearest", "auto"), v)
     t = np.array([*np.full(v.logarithms, 1.4), 0.3])  # wide enough that no edge of a support is near
-    value, slope = criterion.slope(t)
-    assert value == pytest.approx(criterion(t), rel=1e-13)
     step = 1e-6
-    differences = [(criterion(t + step * e) - criterion(t - step * e)) / (2 * step) for e in np.eye(t.size)]
-    np.testing.assert_allclose(slope, differences, rtol=1e-6, atol=1e-9)  # of a central difference at this step
+    for criterion in objectives(rows, score, v):
+        value, slope = criterion.slope(t)
+        assert value == pytest.approx(criterion(t), rel=1e-13)
+        differences = [(criterion(t + step * e) - criterion(t - step * e)) / (2 * step) for e in np.eye(t.size)]
+        np.testing.assert_allclose(slope, differences, rtol=1e-6, atol=1e-9)  # of a central difference at this step
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2])
+@pytest.mark.parametrize("criterion", ["loo", "aicc", "gcv"])
+def test_slopes_of_criteria_with_own_shares(criterion: str, degree: int) -> None:
+    X, y = mixed_data(53)
+    rows, v = variables(mixed, X, y[:, None], np.ones(53), False)
+    (*_, objective) = objectives(rows, mixed, v, criterion, degree)
+    t = np.array([0.3, 0.25, 0.4])
+    value, slope = objective.slope(t)
+    assert value == pytest.approx(objective(t), rel=1e-13)
+    step = 1e-6
+    differences = [(objective(t + step * e) - objective(t - step * e)) / (2 * step) for e in np.eye(3)]
+    np.testing.assert_allclose(slope, differences, rtol=2e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("criterion", ["loo", "aicc", "gcv", "log_loss", "brier"])
+def test_all_pairs_are_the_front_door(criterion: str) -> None:
+    X, y = mixed_data(53)
+    Y = np.eye(2)[(y > 0).astype(int)] if CRITERIA[criterion].classes else y[:, None]
+    rows, v = variables(mixed, X, Y, np.arange(53) % 3.0, False)
+    door, pairs = objectives(rows, mixed, v, criterion)
+    for t in ([-1.0, 0.01, 0.9], [0.3, 0.2, 0.4], [-6.0, 0.0, 0.3]):  # at the last, the nearest answers
+        assert pairs(np.array(t)) == pytest.approx(door(np.array(t)), rel=1e-11)
 
 
 def test_the_criterion_counts() -> None:
@@ -294,8 +330,8 @@ def test_the_criterion_counts() -> None:
     errors = (model.fit(*copies).leave_one_out() - copies[1]) ** 2
     rows = Rows(X, y[:, None], w, np.ones(13)).merged()
     v = Variables.of(rg.Gaussian(), rows, False)
-    criterion = Criterion(rows, rows.leaving_one_out("nearest", "auto"), v)
-    assert criterion(np.log(0.8 / v.spread)) == pytest.approx(errors.mean(), rel=1e-12)
+    for criterion in objectives(rows, rg.Gaussian(), v):
+        assert criterion(np.log(0.8 / v.spread)) == pytest.approx(errors.mean(), rel=1e-12)
 
 
 def test_bounds() -> None:
@@ -348,13 +384,14 @@ def test_of_nearly_equal_dips_the_one_with_the_lowest_ground_wins() -> None:
         """Two dips; the grid comes near to the ground of the wide one, and hardly into the narrow, deeper one."""
 
         variables = SimpleNamespace(low=np.array([0.0]), high=np.array([10.0]))
+        rows, smooth = None, False
 
         def __call__(self, t: Any) -> float:
             return float(1 - 0.1 * np.exp(-((t[0] - 3) ** 2)) - 0.12 * np.exp(-(((t[0] - 7.1) / 0.12) ** 2)))
 
     dips: Any = Dips()
     assert dips([7.0]) > dips([3.0]) > dips([7.1])
-    assert _line(dips, dips, np.array([5.0]), smooth=False)[0] == pytest.approx(7.1, abs=1e-6)
+    assert _line(dips, dips, None, np.array([5.0]), Log())[0] == pytest.approx(7.1, abs=1e-6)
 
 
 def test_a_feature_is_found_that_matters_alone() -> None:

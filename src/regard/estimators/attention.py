@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from regard.estimators.criteria import Loss, log_loss, squared_error
 from regard.estimators.inputs import threads_of
 from regard.estimators.memory import Floats
 from regard.estimators.pooled import PooledClassifier, PooledRegressor, Standard
@@ -21,8 +22,6 @@ from regard.scores import Additive, Bilinear, Gaussian
 from regard.scores.base import Score
 
 Weights = dict[str, Floats]
-Loss = Callable[[Floats], tuple[float, Floats]]
-FLOOR = 1e-6  # the share of the uniform distribution in a probability before its logarithm
 
 
 @dataclass(frozen=True)
@@ -87,28 +86,6 @@ SCORES: dict[str, Learned] = {
 }
 
 
-def squared_error(rows: Rows) -> Loss:
-    """Mean over rows and outputs; the values of the rows are standardised."""
-    share = (rows.weight / (rows.weight.sum() * rows.value.shape[1]))[:, None]
-
-    def loss(pooled: Floats) -> tuple[float, Floats]:
-        wrong = pooled - rows.value
-        return float(np.sum(share * wrong**2)), 2 * share * wrong
-
-    return loss
-
-
-def log_loss(rows: Rows) -> Loss:
-    """Mean over rows of ``-log P(class)``; P is mixed with a little of the uniform distribution, as it may be 0."""
-    share = rows.weight / rows.weight.sum()
-
-    def loss(pooled: Floats) -> tuple[float, Floats]:
-        p = (1 - FLOOR) * np.sum(rows.value * pooled, axis=1) + FLOOR / rows.value.shape[1]
-        return float(-np.sum(share * np.log(p))), -(1 - FLOOR) * rows.value * (share / p)[:, None]
-
-    return loss
-
-
 def learn(estimator: Any, rows: Rows, standard: Standard, loss: Loss) -> Score:
     """The score with the weights of least leave-one-out loss; writes ``n_iter_``, ``loss_curve_`` and ``loss_``."""
     learned: Learned = SCORES[estimator.score_function]
@@ -119,6 +96,7 @@ def learn(estimator: Any, rows: Rows, standard: Standard, loss: Loss) -> Score:
         "nearest", estimator.engine, threads_of(estimator.n_jobs)
     )
     penalty = estimator.alpha / float(rows.weight.sum())
+    none = np.zeros(len(z))  # of a row in its own prediction
     latest = 0.0
     curve: list[float] = []
 
@@ -133,7 +111,7 @@ def learn(estimator: Any, rows: Rows, standard: Standard, loss: Loss) -> Score:
     def objective(t: Floats) -> tuple[float, Floats]:
         nonlocal latest
         w = weights(t)
-        value, grads = memory.gradients(learned.score(w), z, loss)
+        value, grads = memory.gradients(learned.score(w), z, lambda pooled: loss(pooled, none)[:2])
         latest = value + penalty / 2 * float(t @ t)
         return latest, flat(learned.pull_back(w, grads)) + penalty * t
 

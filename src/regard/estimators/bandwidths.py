@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.integrate import quad
@@ -44,18 +44,34 @@ def _position(column: Any, features: int, names: Sequence[str] | None) -> int:
     return known.index(column)
 
 
-def leaves(score: Score, columns: list[int], prefix: str = "") -> Iterator[tuple[str, Leaf, list[int]]]:
-    """The parts of a score that hold a bandwidth: its name among gradients, the part, the features it looks at."""
+class Part(NamedTuple):
+    """A part of a score that holds a bandwidth."""
+
+    name: str  # of the bandwidth among gradients
+    leaf: Any
+    columns: list[int]  # the features it looks at
+    factor: Any  # of the part in the score
+
+
+def parts(score: Score, columns: list[int], prefix: str = "", factor: Any = 1.0) -> Iterator[Part | None]:
+    """The parts of a score that hold a bandwidth, and None for each that does not."""
     match score:
-        case Sum(parts=parts):
-            for n, part in enumerate(parts):
-                yield from leaves(part, columns, f"{prefix}{n}.")
-        case Scaled(score=inner):
-            yield from leaves(inner, columns, prefix)
+        case Sum(parts=inner):
+            for n, one in enumerate(inner):
+                yield from parts(one, columns, f"{prefix}{n}.", factor)
+        case Scaled():
+            yield from parts(score.score, columns, prefix, factor * score.factor)
         case On():
-            yield from leaves(score.score, _chosen(score, columns), prefix)
+            yield from parts(score.score, _chosen(score, columns), prefix, factor)
         case Leaf() if hasattr(score, "bandwidth"):
-            yield f"{prefix}bandwidth", score, columns
+            yield Part(f"{prefix}bandwidth", score, columns, factor)
+        case _:
+            yield None
+
+
+def leaves(score: Score, columns: list[int]) -> Iterator[tuple[str, Leaf, list[int]]]:
+    """The parts of a score that hold a bandwidth: its name among gradients, the part, the features it looks at."""
+    return ((p.name, p.leaf, p.columns) for p in parts(score, columns) if p is not None)
 
 
 def _chosen(score: On, columns: list[int]) -> list[int]:

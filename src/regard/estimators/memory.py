@@ -63,7 +63,13 @@ class Memory:
     def pool(self, score: Score, query: Floats) -> Floats:
         """(Q, V): the weighted mean of the values; ``outside`` has spoken where no key is in the support."""
         partial = partial_pool(query, self.key, self.value, score, **self._options)
-        return self._filled(score, query, partial.finish(), partial.weight_sum == 0)
+        return self.filled(score, query, partial.finish(), partial.weight_sum == 0)
+
+    def pool_with_sum(self, score: Score, query: Floats) -> tuple[Floats, Floats]:
+        """The same, and (Q,) the logarithm of the sum of the weights before they are made to sum to one."""
+        partial = partial_pool(query, self.key, self.value, score, **self._options)
+        log_weight_sum = np.asarray(partial.log_weight_sum)
+        return self.filled(score, query, partial.finish(), partial.weight_sum == 0), log_weight_sum
 
     def top(self, score: Score, query: Floats, n: int) -> tuple[Floats, Integers]:
         """(Q, min(n, K)): the largest weights, descending, and their rows; weight 0 and row -1 where there is none."""
@@ -86,7 +92,7 @@ class Memory:
         def grad_output(out: Floats) -> Floats:
             nonlocal found
             empty = out[:, -1:] == 0  # the pooled value of a column of ones: 0 without a key
-            found, grad = loss(self._filled(score, query, out[:, :-1], empty[:, 0]))
+            found, grad = loss(self.filled(score, query, out[:, :-1], empty[:, 0]))
             return np.concatenate([grad, np.zeros_like(grad[:, :1])], axis=1)
 
         ones = np.ones((len(self.key), 1), dtype=self.value.dtype)
@@ -103,7 +109,7 @@ class Memory:
         mask = NotSelf(alignment="start") if self.leaves_out else None
         return {"bias": bias, "mask": mask, "engine": self.engine, "threads": self.threads}
 
-    def _filled(self, score: Score, query: Floats, out: Floats, empty: Any) -> Floats:
+    def filled(self, score: Score, query: Floats, out: Floats, empty: Any) -> Floats:
         out = out.copy() if empty.any() else out
         for at, every in self._beyond(score, query, empty):
             out[at] = every @ self.value

@@ -50,8 +50,8 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows) -> Score:
         found = rule_of_thumb(bandwidth, score, rows.X, rows.count)
     else:
         random = check_random_state(estimator.random_state)
-        how = {"shared": bandwidth == "loo_shared", "outside": estimator.outside, "engine": engine, "threads": threads}
-        found = search(score, rows, random=random, **how)
+        how = {"criterion": bandwidth, "outside": estimator.outside, "engine": engine, "threads": threads}
+        found, estimator.selection_ = search(score, rows, random=random, **how)
     return with_bandwidth(score, found)
 
 

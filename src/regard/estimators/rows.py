@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from regard.estimators.memory import Floats, Memory
+from regard.estimators.memory import Floats, Integers, Memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +47,16 @@ class Rows:
         """At most n of the rows."""
         if len(self.X) <= n:
             return self
-        at = np.sort(random.choice(len(self.X), n, replace=False))
-        return Rows(self.X[at], self.value[at], self.count[at], self.factor[at])
+        return self.at(np.sort(random.choice(len(self.X), n, replace=False)))
+
+    def at(self, rows: Integers) -> Rows:
+        """These of the rows."""
+        return Rows(self.X[rows], self.value[rows], self.count[rows], self.factor[rows])
 
     def leaving_one_out(self, outside: str, engine: str, threads: int | None = None) -> Memory:
         """These rows as keys and values, of which query i does not see one count of row i."""
         return Memory(self.X, self.value, self.weight, outside, engine, threads).without_own(self.count)
+
+    def seeing_all(self, outside: str, engine: str, threads: int | None = None) -> Memory:
+        """These rows as keys and values."""
+        return Memory(self.X, self.value, self.weight, outside, engine, threads)

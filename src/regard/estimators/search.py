@@ -1,23 +1,36 @@
-"""The bandwidths of least leave-one-out error: bounded, in their logarithms, from several starts."""
+"""The bandwidths of least criterion: bounded, in their logarithms, from several starts."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
-from scipy.optimize import Bounds, brentq, minimize, minimize_scalar
+from scipy.optimize import Bounds, minimize, minimize_scalar, toms748
 
-from regard.estimators.bandwidths import compact, deviations, leaves, own_bandwidth, upper_ends, with_bandwidth
+from regard.estimators.bandwidths import (
+    compact,
+    deviations,
+    leaves,
+    own_bandwidth,
+    parts,
+    upper_ends,
+    with_bandwidth,
+)
+from regard.estimators.binned import binned_fits, narrowest, windowed_fits
+from regard.estimators.criteria import CRITERIA, REFUSED, Criterion, Loss
 from regard.estimators.memory import Floats, Memory
+from regard.estimators.pairs import Pairs, supported
 from regard.estimators.rows import Rows
-from regard.scores.base import Score
+from regard.scores.base import Kernel, Score
 
 STEP = 0.2  # of the grid in log h: narrower dips than that are rare
 LOOK, END = 1e6, 4e9  # pairs times features that one look of a wide search may cost, and its last descent
-REFUSED = 1e9  # in place of the error of a bandwidth that leaves a row alone; optimisers stumble over inf
+NEAR = 0.02  # of the lowest point, in log h, on either side
+LINE = 4000  # rows whose errors are looked at where all rows are seen on nodes
+FEW = 2000  # rows, up to which all pairs in NumPy are the fastest
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +78,14 @@ class Variables:
         """The score with these bandwidths."""
         return with_bandwidth(self.score, self.bandwidth(t))
 
+    def ends(self, t: Floats) -> tuple[list[int], list[int]]:
+        """The features whose bandwidths are at their narrow end, and at their wide one."""
+        low, high = t - self.low < 1e-6, self.high - t < 1e-6
+        n = self.logarithms
+        of = [list(self.lengths)] if n < len(self.lengths) else [[c] for c in self.lengths]
+        features = [*of, *([c] for c in self.others)]
+        return tuple([int(c) for at, cs in zip(end, features, strict=True) if at for c in cs] for end in (low, high))  # type: ignore[return-value]
+
     def pull_back(self, t: Floats, grads: dict[str, Floats]) -> Floats:
         """The gradient to the variables from those to the parameters of the score."""
         h = self.bandwidth(t)
@@ -77,130 +98,402 @@ class Variables:
         return np.concatenate([to_log, to_h[self.others]])
 
 
-@dataclass(frozen=True, eq=False)
-class Criterion:
-    """The mean squared leave-one-out error, by the variables of a search.
+class Objective(Protocol):
+    """A criterion by the variables of a search."""
 
-        C(t) = sum_i w_i |v_i - f_{-i}(x_i; t)|^2 / (V sum_i w_i)
+    rows: Rows
+    variables: Variables
+    smooth: bool  # nothing but descents is needed
+    sloped: bool  # there is a gradient
+    evaluations: int
 
-    ``REFUSED`` where a row is left without any key and ``outside`` does not say what it gets.
+    def __call__(self, t: Floats) -> float: ...
+
+    def slope(self, t: Floats) -> tuple[float, Floats]:
+        """The criterion and its gradient."""
+        ...
+
+
+@dataclass(eq=False)
+class Pooled:
+    """A criterion of Nadaraya-Watson fits by the front door: any score, any number of rows.
+
+    ``REFUSED`` where a row is left without any key and ``outside`` does not say what it gets. The own shares, if asked
+    for, are ``w_i exp(-log_weight_sum)``: a kernel's score of equal rows is 0. They have no gradient here.
     """
 
     rows: Rows
     memory: Memory
     variables: Variables
+    loss: Loss
+    smooth: bool = True
+    sloped: bool = True
+    evaluations: int = 0
 
     def __call__(self, t: Floats) -> float:
-        return self._loss(self.memory.pool(self.variables.score_at(t), self.rows.X))[0]
+        self.evaluations += 1
+        score = self.variables.score_at(t)
+        if self.memory.leaves_out:
+            return self.loss(self.memory.pool(score, self.rows.X), np.zeros(len(self.rows.X)))[0]
+        fit, log_weight_sum = self.memory.pool_with_sum(score, self.rows.X)
+        return self.loss(fit, self.rows.weight * np.exp(-log_weight_sum))[0]
 
     def slope(self, t: Floats) -> tuple[float, Floats]:
-        """The criterion and its gradient."""
-        value, grads = self.memory.gradients(self.variables.score_at(t), self.rows.X, self._loss)
+        self.evaluations += 1
+        none = np.zeros(len(self.rows.X))
+        loss = self.loss
+        value, grads = self.memory.gradients(
+            self.variables.score_at(t), self.rows.X, lambda pooled: loss(pooled, none)[:2]
+        )
         return value, self.variables.pull_back(t, grads)
 
-    def _loss(self, pooled: Floats) -> tuple[float, Floats]:
-        wrong = pooled - self.rows.value
-        if not np.isfinite(wrong).all():
-            return REFUSED, np.zeros_like(wrong)
-        weight = self.rows.weight[:, None] / (self.rows.weight.sum() * wrong.shape[1])
-        return float(np.sum(weight * wrong**2)), 2 * weight * wrong
+
+@dataclass(eq=False)
+class Paired:
+    """A criterion of local polynomial fits of few rows, with the gradient of whatever it asks for."""
+
+    rows: Rows
+    memory: Memory  # what a row gets outside all supports
+    variables: Variables
+    loss: Loss
+    pairs: Pairs
+    smooth: bool
+    sloped: bool = True
+    evaluations: int = 0
+    known: dict[bytes, float] = field(default_factory=dict)
+
+    def __call__(self, t: Floats) -> float:
+        if t.tobytes() in self.known:
+            return self.known[t.tobytes()]
+        self.evaluations += 1
+        h = self.variables.bandwidth(t)
+        fit, own, _ = self.pairs.fit(h, keep=False)
+        self.known[t.tobytes()] = self.loss(self._filled(t, fit), own)[0]
+        return self.known[t.tobytes()]
+
+    def slope(self, t: Floats) -> tuple[float, Floats]:
+        self.evaluations += 1
+        h = self.variables.bandwidth(t)
+        fit, own, seen = self.pairs.fit(h)
+        value, to_fit, to_own = self.loss(self._filled(t, fit), own)
+        self.known[t.tobytes()] = value
+        if value == REFUSED:
+            return value, np.zeros_like(t)
+        grads = self.pairs.backward(h, seen, to_fit, None if self.pairs.leaves_out else to_own)
+        return value, self.variables.pull_back(t, grads)
+
+    def _filled(self, t: Floats, fit: Floats) -> Floats:
+        empty = np.isnan(fit).any(axis=1)
+        if not empty.any() or self.memory.outside == "nan":
+            return fit
+        return self.memory.filled(self.variables.score_at(t), self.rows.X, fit, empty)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How bandwidths were found.
+
+    Parameters
+    ----------
+    criterion : the name, or the rule
+    value : what it came to, in the units of the targets; NaN for a rule that needs no search
+    bandwidth : one per feature
+    names : of the features
+    starts : for each descent, the criterion before and after it
+    evaluations : how often the criterion was computed, of all rows or of some
+    converged : whether the last descent ended by itself
+    lower, upper : the features whose bandwidth ended at the narrow or the wide end of what it may be; those of
+        ``upper`` are smoothed out: they do not matter to the fit
+
+    Examples
+    --------
+    >>> import numpy as np, regard as rg
+    >>> x = np.random.default_rng(0).uniform(size=(100, 2))
+    >>> model = rg.NadarayaWatsonRegressor(random_state=0).fit(x, np.sin(6 * x[:, 0]))
+    >>> model.selection_.converged, model.selection_.upper
+    (True, ('1',))
+    """
+
+    criterion: str
+    value: float
+    bandwidth: tuple[float, ...]
+    names: tuple[str, ...] = ()
+    starts: tuple[tuple[float, float], ...] = ()
+    evaluations: int = 0
+    converged: bool = True
+    lower: tuple[str, ...] = ()
+    upper: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{n} {h:.6g}" for n, h in zip(self.names, self.bandwidth, strict=False))
+        if not self.evaluations:
+            return f"bandwidths by {self.criterion!r}: {pairs}"
+        lines = [
+            f"bandwidths by {self.criterion!r}: {pairs}",
+            f"  criterion {self.value:.8g}, after {self.evaluations} evaluations and {len(self.starts)} starts"
+            + ("" if self.converged else "; the last descent was cut short"),
+        ]
+        if self.starts:
+            lines.append("  starts reached " + ", ".join(f"{after:.6g}" for _, after in self.starts))
+        if self.lower:
+            lines.append(f"  at the narrow end: {', '.join(self.lower)}")
+        if self.upper:
+            lines.append(f"  smoothed out: {', '.join(self.upper)}")
+        return "\n".join(lines)
+
+
+@dataclass
+class Log:
+    """What happens in a search."""
+
+    starts: list[tuple[float, float]] = field(default_factory=list)
+    converged: bool = True
 
 
 def search(
     score: Score,
     rows: Rows,
     *,
-    shared: bool,
+    criterion: str,
     outside: str,
     engine: str,
     threads: int | None,
     random: np.random.RandomState,
-) -> Floats:
-    """(D,): the bandwidths of the score that make the criterion least; ``shared`` keeps the ratios of the lengths.
+    names: Sequence[str] | None = None,
+    degree: int = 0,
+    variance: float = 1.0,
+) -> tuple[Floats, Selection]:
+    """(D,): the bandwidths of the score that make the criterion of ``CRITERIA`` least, and how they were found.
 
     One variable: a grid, then each of its deep dips. Several: L-BFGS-B with gradients from several starts, and from
     wherever a look along one variable finds less; for kernels with a support, where the criterion has edges and
-    steps, Powell's method after it. Of many rows, the wide search sees some, the last steps all.
+    steps, Powell's method after it. Of many rows, the wide search sees some, the last steps all. ``degree`` is that of
+    the local polynomials, ``variance`` what the squared values were divided by.
     """
-    variables = Variables.of(score, rows, shared)
+    named = CRITERIA[criterion]
+    variables = Variables.of(score, rows, named.shared)
     d = rows.X.shape[1]
+    labels = tuple(map(str, range(d) if names is None else names))
     if not variables.low.size:
-        return variables.fixed
+        return variables.fixed, Selection(criterion, math.nan, tuple(map(float, variables.fixed)), labels)
 
-    def criterion(of: Rows) -> Criterion:
-        memory = of.leaving_one_out("nan" if outside == "error" else outside, engine, threads)
-        return Criterion(of, memory, variables)
+    def objective(of: Rows, dtype: Any = np.float64) -> Objective:
+        return _objective(score, of, variables, named, outside, engine, threads, degree, dtype)
 
     some = rows.some(max(int(math.sqrt(LOOK / d)), 150), random)
-    whole = criterion(rows)
-    wide = whole if some is rows else criterion(some)
+    whole = objective(rows)
+    wide = whole if some is rows else objective(some)
+    look = objective(some, np.float32) if isinstance(wide, Paired) and wide.smooth and not degree else wide
     start = np.full(variables.low.size, -math.log(len(rows.X)) / (d + 4))
     start[variables.logarithms :] = 0.3 * variables.high[variables.logarithms :]
     start = np.clip(start, variables.low, variables.high)
-    smooth = not compact(score, d)
-    best = _line(wide, whole, start, smooth) if start.size == 1 else _field(wide, whole, start, smooth, random)
-    if whole(best) == REFUSED:
-        raise ValueError(
-            f'no bandwidth leaves every row another one within the support, and outside="{outside}" gives such rows '
-            'nothing. Set `outside` to "nearest" or "mean", or give `bandwidth` as a number.'
+    log = Log()
+    if start.size == 1:
+        line = None if degree else Line.of(score, rows, variables, named)
+        best = _line(look, whole, line, start, log)
+    else:
+        best = _field(look, wide, whole, start, random, log)
+    value = whole(best)
+    if value == REFUSED:
+        raise ValueError(_inadmissible(named, outside))
+    h = variables.bandwidth(best)
+    lower, upper = variables.ends(best)
+    found = Selection(
+        criterion,
+        named.scale(value, variance),
+        tuple(map(float, h)),
+        labels,
+        tuple(log.starts),
+        sum({id(o): o.evaluations for o in (look, wide, whole)}.values()),
+        log.converged,
+        tuple(labels[c] for c in lower),
+        tuple(labels[c] for c in upper),
+    )
+    return h, found
+
+
+def _inadmissible(criterion: Criterion, outside: str) -> str:
+    if not criterion.leaves_out:
+        return (
+            "no bandwidth leaves the fit fewer degrees of freedom than there are rows: the criterion needs more rows. "
+            'Use bandwidth="loo", or give `bandwidth` as a number.'
         )
-    return variables.bandwidth(best)
+    return (
+        f'no bandwidth leaves every row another one within the support, and outside="{outside}" gives such rows '
+        'nothing. Set `outside` to "nearest" or "mean", or give `bandwidth` as a number.'
+    )
 
 
-def _line(wide: Criterion, whole: Criterion, start: Floats, smooth: bool) -> Floats:
+def _objective(
+    score: Score,
+    rows: Rows,
+    variables: Variables,
+    criterion: Criterion,
+    outside: str,
+    engine: str,
+    threads: int | None,
+    degree: int,
+    dtype: Any,
+) -> Objective:
+    """By all pairs where that is the fastest, or the only way to the gradient; else by the front door."""
+    d = rows.X.shape[1]
+    outside = "nan" if outside == "error" else outside
+    loss, smooth = criterion.loss(rows), not compact(score, d)
+    memory = (rows.leaving_one_out if criterion.leaves_out else rows.seeing_all)(outside, engine, threads)
+    own = not criterion.leaves_out
+    if supported(score, d) and (degree or own or (engine == "auto" and len(rows.X) <= FEW)):
+        spread = deviations(rows.X, rows.count)
+        pairs = Pairs(rows, score, np.where(spread > 0, spread, 1.0), not own, degree, dtype)
+        return Paired(rows, memory, variables, loss, pairs, smooth)
+    if degree:
+        raise ValueError(
+            f"a search for the bandwidths of local polynomials needs kernels with a bandwidth; got {score!r}. "
+            "Give `bandwidth` as a number, or None."
+        )
+    return Pooled(rows, memory, variables, loss, smooth and not own, not own)
+
+
+def _line(look: Objective, whole: Objective, line: Line | None, start: Floats, log: Log) -> Floats:
     """One variable: the grid finds the dips, and those that are nearly the lowest are followed to the ground."""
-    low, high = float(wide.variables.low[0]), float(wide.variables.high[0])
+    variables = whole.variables
+    low, high = float(variables.low[0]), float(variables.high[0])
     points = int(min(max(math.ceil((high - low) / STEP), 50), 200)) + 1
     grid = np.linspace(low, high, points)
-    found = np.array([wide(np.array([t])) for t in grid])
-    if np.ptp(found) <= 1e-12 * found.max():
+    if line is not None:
+        found = line.criteria(np.array([variables.bandwidth(np.array([t]))[line.column] for t in grid]))
+    else:
+        found = np.array([look(np.array([t])) for t in grid])
+    if np.ptp(found) <= 1e-12 * np.abs(found).max():
         return start  # nothing to choose from
     edged = np.concatenate([[math.inf], found, [math.inf]])
-    deep = (found <= edged[:-2]) & (found <= edged[2:]) & (found <= 1.1 * found.min())
+    least = found.min()
+    deep = (found <= edged[:-2]) & (found <= edged[2:]) & (found - least <= 0.1 * max(abs(least), _depth(found)))
     dips: Any = np.flatnonzero(deep)
     dips = dips[np.argsort(found[dips], kind="stable")]
     # where only some rows were seen, all of them may want another width
-    reach, dips, digits = (1, dips[:5], 10) if wide is whole else (4, dips[:1], 5)
-    ends = [_ground(whole, grid[max(i - reach, 0)], grid[min(i + reach, points - 1)], smooth, digits) for i in dips]
-    return min(ends, key=whole)
+    few = look.rows is whole.rows
+    reach, dips, digits = (1 if few or line is not None else 4), (dips[:5] if few else dips[:1]), (10 if few else 5)
+    ground = []
+    for dip in dips:
+        ends = float(grid[max(dip - reach, 0)]), float(grid[min(dip + reach, points - 1)])
+        if line is not None and 0 < dip < points - 1:  # near the lowest point of a parabola through three
+            a, b, c = found[dip - 1 : dip + 2]
+            lowest = grid[dip] + (grid[1] - grid[0]) * (a - c) / (2 * max(a - 2 * b + c, 1e-300))
+            ends = float(lowest - NEAR), float(lowest + NEAR)
+        ground.append(_ground(whole, *ends, digits))
+        log.starts.append((float(found[dip]), whole(ground[-1])))
+    return min(ground, key=whole)
 
 
-def _ground(criterion: Criterion, low: float, high: float, smooth: bool, digits: int) -> Floats:
-    """The least point between two ends."""
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Rows on a line, in their order there, seen by all rows on nodes: where kernels are wide, a look costs little."""
 
-    @cache
-    def slope(t: float) -> float:
-        return float(criterion.slope(np.array([t]))[1][0])
+    kernel: Kernel
+    column: int
+    rows: Rows
+    criterion: Criterion
 
-    if smooth and slope(low) < 0 < slope(high):  # the root of the slope has twice the digits of the least value
-        return np.array([brentq(slope, low, high, xtol=10.0**-digits)])
+    @staticmethod
+    def of(score: Score, rows: Rows, variables: Variables, criterion: Criterion) -> Line | None:
+        found = list(parts(score, list(range(rows.X.shape[1]))))
+        part = found[0] if len(found) == 1 else None
+        if part is None or not isinstance(part.leaf, Kernel) or part.leaf.tail == "compact" or np.any(part.factor != 1):
+            return None
+        if variables.lengths.size != 1 or not criterion.leaves_out:
+            return None
+        column = int(variables.lengths[0])
+        return Line(part.leaf, column, rows.at(np.argsort(rows.X[:, column], kind="stable")), criterion)
+
+    def criteria(self, bandwidths: Floats) -> Floats:
+        """At these bandwidths, nearly."""
+        rows, x = self.rows, self.rows.X[:, self.column]
+        at = np.linspace(0, len(x) - 1, min(len(x), LINE)).astype(int)
+        loss, none = self.criterion.loss(rows.at(at)), np.zeros(len(at))
+        own = rows.weight * np.maximum(rows.count - 1, 0) / rows.count
+        wide = bandwidths >= narrowest(x)
+        found = np.empty(len(bandwidths))
+        for seen, fits in ((wide, binned_fits), (~wide, windowed_fits)):
+            given = self.kernel, x, rows.value, rows.weight, own, at, bandwidths[seen]
+            found[seen] = [loss(fit, none)[0] for fit in fits(*given)]
+        return found
+
+
+def _depth(found: Floats) -> float:
+    """The range of what is admissible: a criterion may be near 0, or below."""
+    return float(np.ptp(found[found < REFUSED])) if np.any(found < REFUSED) else 0.0
+
+
+def _ground(criterion: Objective, low: float, high: float, digits: int) -> Floats:
+    """The least of the criterion between these ends."""
+    if criterion.smooth:
+        slopes: dict[float, float] = {}
+
+        def slope(t: float) -> float:
+            if t not in slopes:
+                slopes[t] = float(criterion.slope(np.array([t]))[1][0])
+            return slopes[t]
+
+        step, least, most = high - low, float(criterion.variables.low[0]), float(criterion.variables.high[0])
+        low, high = max(low, least), min(high, most)
+        for _ in range(20):  # the look was not quite right, perhaps
+            step *= 2
+            if slope(low) > 0 and low > least:
+                low, high = max(low - step, least), low
+            elif slope(high) < 0 and high < most:
+                low, high = high, min(high + step, most)
+            else:
+                break
+        if slope(low) < 0 < slope(high):  # the root of the slope has twice the digits of the least value
+            return np.array([toms748(slope, low, high, xtol=10.0**-digits)])
     options = {"xatol": 10.0 ** -min(digits, 8)}
     inside = minimize_scalar(lambda t: criterion(np.array([t])), bounds=(low, high), options=options).x
     return min((np.array([t]) for t in (low, inside, high)), key=criterion)
 
 
-def _field(wide: Criterion, whole: Criterion, start: Floats, smooth: bool, random: np.random.RandomState) -> Floats:
+def _field(
+    look: Objective, wide: Objective, whole: Objective, start: Floats, random: np.random.RandomState, log: Log
+) -> Floats:
     """Several variables: descents from several starts, then from wherever a look along one variable finds less."""
     low, high = wide.variables.low, wide.variables.high
     lengths = np.arange(start.size) < wide.variables.logarithms
     along = [np.clip(start + f * lengths, low, high) for f in np.arange(-3.0, 4.5, 0.5)]
-    starts = sorted(along, key=wide)[:2]
+    starts = sorted(along, key=look)[:2]
     left, right = (np.where(lengths, np.clip(starts[0] + f, low, high), end) for f, end in ((-2, low), (2, high)))
     starts += list(left + (right - left) * random.uniform(size=(2, start.size)))
-    starts.append(_look_along(wide, high))  # one feature matters, and no other
-    best = min((_descend(wide, t, 1e-6) for t in starts), key=wide)
+    starts.append(_look_along(look, high))  # one feature matters, and no other
+    best = min((_descend(wide, t, 1e-6, log) for t in starts), key=wide)
     for _ in range(5):
-        least = _look_along(wide, best)
-        if not wide(least) < wide(best) * (1 - 1e-3):
+        least = _look_along(look, best)
+        if not wide(least) < _worth(wide(best), 1e-3):
             break
-        best = _descend(wide, least, 1e-6)
-    if not smooth:
+        best = _descend(wide, least, 1e-6, log)
+    if not wide.smooth:
         best = _search_lines(wide, best)
     pairs = len(whole.rows.X) ** 2 * whole.rows.X.shape[1]
-    return _descend(whole, best, 1e-13, steps=int(min(max(END / pairs, 20), 200)))
+    steps = int(min(max(END / pairs, 20), 200))
+    best = _descend(whole, best, 1e-13, log, steps)
+    pushed = _smooth_out(whole, best)
+    return best if pushed is best else _descend(whole, pushed, 1e-13, log, steps)
 
 
-def _look_along(criterion: Criterion, t: Floats) -> Floats:
+def _worth(value: float, part: float) -> float:
+    """What is less than the value by a part of it."""
+    return value - part * max(abs(value), 1e-3)
+
+
+def _smooth_out(criterion: Objective, t: Floats) -> Floats:
+    """Each variable at its wide end, where that costs nothing."""
+    value, high = criterion(t), criterion.variables.high
+    for n in np.argsort(high - t):
+        there = t.copy()
+        there[n] = high[n]
+        if there[n] > t[n] and criterion(there) <= value + 1e-9 * abs(value):
+            t, value = there, criterion(there)
+    return t
+
+
+def _look_along(criterion: Objective, t: Floats) -> Floats:
     """The least of some points that differ from this one in one variable."""
     low, high = criterion.variables.low, criterion.variables.high
     there = np.linspace(0, 1, min(max(200 // t.size, 3), 13))
@@ -209,16 +502,22 @@ def _look_along(criterion: Criterion, t: Floats) -> Floats:
     )
 
 
-def _descend(criterion: Criterion, start: Floats, ftol: float, steps: int = 200) -> Floats:
+def _descend(criterion: Objective, start: Floats, ftol: float, log: Log, steps: int = 200) -> Floats:
     """A local minimum near the start, by its gradient, to a relative change of ``ftol`` in one step."""
     low, high = criterion.variables.low, criterion.variables.high
+    before = criterion(start)
+    if not criterion.sloped:
+        return start
     options = {"maxiter": steps, "ftol": ftol, "gtol": 1e-9}
     bounds: Any = Bounds(low, high)
-    found = minimize(criterion.slope, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    return min(start, np.clip(found, low, high), key=criterion)
+    found = minimize(criterion.slope, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    best: Floats = min(start, np.clip(found.x, low, high), key=criterion)
+    log.starts.append((before, criterion(best)))
+    log.converged = found.nit < steps
+    return best
 
 
-def _search_lines(criterion: Criterion, start: Floats) -> Floats:
+def _search_lines(criterion: Objective, start: Floats) -> Floats:
     """A local minimum near the start, without gradients."""
     low, high = criterion.variables.low, criterion.variables.high
     options = {"maxiter": 3, "xtol": 1e-2, "ftol": 1e-4}

@@ -1,0 +1,104 @@
+"""Leave-one-out fits on a line at many bandwidths at once, nearly: a first look, before the exact criterion decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from regard.estimators.memory import Floats, Integers
+from regard.scores.base import Kernel
+
+NODES = 1024
+NARROW = 3  # spaces of the nodes: narrower kernels are not seen
+NOISE = 1e-9  # a sum of weights below it is rounding of the transform
+FALL = 40.0  # of a logarithm: what is less by that is no part of a sum
+WINDOW = 64  # rows on either side, at most
+TOGETHER = 8  # bandwidths that see the same rows
+AT_ONCE = 1 << 22  # numbers that are transformed at once
+
+
+def narrowest(x: Floats) -> float:
+    """The bandwidth from which on the fits are near."""
+    return NARROW * float(np.ptp(x)) / (NODES - 1)
+
+
+def binned_fits(
+    kernel: Kernel, x: Floats, value: Floats, weight: Floats, own: Floats, at: Integers, bandwidths: Floats
+) -> Iterator[Floats]:
+    """(Q, V) for each bandwidth: the fits of the rows ``at`` by all rows, of whose own weight only ``own`` is left.
+
+    Weights and weighted values ``(n, V)`` of sorted ``x (n,)`` are shared out between two nodes each, transformed,
+    multiplied by the kernel's transform, and read between the nodes (Silverman, 1982, Applied Statistics 31, 93-99).
+    What a row gave itself is taken out exactly; where too little is left, the nearest row answers.
+    """
+    size = NODES - 1
+    place = (x - x[0]) * (size / (x[-1] - x[0]))
+    left = np.minimum(place.astype(int), size - 1)
+    part = place - left
+    columns = np.concatenate([np.ones((len(x), 1)), value], axis=1).T  # (1 + V, n)
+    mass = columns * weight
+    nodes = np.stack([np.bincount(left, m * (1 - part), NODES) + np.bincount(left + 1, m * part, NODES) for m in mass])
+    spectrum = np.fft.rfft(nodes, 2 * NODES)
+    node, share = left[at], part[at]
+    again = (weight - own)[at] * columns[:, at]  # what a row must not see of itself
+    near = _nearest(x, own)[at]
+    steps = np.arange(NODES) * ((x[-1] - x[0]) / size)
+    chunk = max(AT_ONCE // spectrum.size, 1)
+    parameters = [p.ravel()[0] for p in kernel.parameters(np, np.zeros((1, 1))).values()]
+    for start in range(0, len(bandwidths), chunk):
+        h = bandwidths[start : start + chunk, None]
+        k = np.exp(type(kernel).formula(np, (steps / h) ** 2, *parameters))
+        both = np.concatenate([k, np.zeros_like(k[:, :1]), k[:, :0:-1]], axis=1)
+        sums = np.fft.irfft(spectrum * np.fft.rfft(both)[:, None, :], 2 * NODES)
+        for row, first in zip(sums, k, strict=True):
+            itself = ((1 - share) ** 2 + share**2) * first[0] + 2 * share * (1 - share) * first[1]
+            seen = row[:, node] * (1 - share) + row[:, node + 1] * share - again * itself
+            some = seen[0] > NOISE * (1 + weight[at])
+            fit = seen[1:] / np.where(some, seen[0], 1.0)
+            yield np.where(some, fit, value.T[:, near]).T
+
+
+def windowed_fits(
+    kernel: Kernel, x: Floats, value: Floats, weight: Floats, own: Floats, at: Integers, bandwidths: Floats
+) -> Iterator[Floats]:
+    """The same for narrow kernels, bandwidths ascending: by the next few rows on either side."""
+    for start in range(0, len(bandwidths), TOGETHER):
+        yield from _windowed(kernel, x, value, weight, own, at, bandwidths[start : start + TOGETHER])
+
+
+def _windowed(
+    kernel: Kernel, x: Floats, value: Floats, weight: Floats, own: Floats, at: Integers, bandwidths: Floats
+) -> Iterator[Floats]:
+    parameters = [p.ravel()[0] for p in kernel.parameters(np, np.zeros((1, 1))).values()]
+    formula = type(kernel).formula
+    wide = np.geomspace(1.0, 1e4, 41)
+    reach = np.sqrt(wide[min(int(np.searchsorted(-formula(np, wide, *parameters), FALL)), 40)]) * bandwidths.max(
+        initial=0
+    )
+    inside = np.searchsorted(x, x[at] + reach) - at, at - np.searchsorted(x, x[at] - reach)
+    most = min(max(int(np.max(inside)), 2), WINDOW)
+    keys = at[:, None] + np.arange(-most, most + 1)
+    there = (keys >= 0) & (keys < len(x))
+    keys = np.where(there, keys, 0)
+    w = np.where(there, weight[keys], 0.0)
+    w[:, most] = own[at]
+    squares = np.where(w > 0, (x[keys] - x[at, None]) ** 2, np.inf)  # which weighs nothing
+    least, even = np.min(squares, axis=1, keepdims=True), bool(np.all(weight == 1))
+    v = value[keys].transpose(2, 0, 1).astype(np.float32)
+    w = w.astype(np.float32)
+    for h in bandwidths:
+        s = formula(np, squares / h**2, *parameters) - formula(np, least / h**2, *parameters)
+        k = s.astype(np.float32)
+        np.exp(k, out=k)
+        if not even:
+            k *= w
+        total = k.sum(axis=1)
+        yield np.stack([(k * one).sum(axis=1) / total for one in v], axis=1).astype(np.float64)
+
+
+def _nearest(x: Floats, own: Floats) -> Integers:
+    """(n,): the row that is nearest to each, itself where some of its own weight is left."""
+    n = np.arange(len(x))
+    gaps = np.concatenate([[np.inf], np.diff(x), [np.inf]])
+    return np.where(own > 0, n, np.where(gaps[:-1] < gaps[1:], n - 1, n + 1))
