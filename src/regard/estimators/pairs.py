@@ -19,9 +19,10 @@ from regard.scores.base import Kernel, Score
 
 HELD = 1 << 24  # numbers that may be kept from one bandwidth to the next: 128 MiB in float64
 BLOCK = 1 << 17  # pairs of a block: they stay in the cache
-RIDGE = 1e-13  # of the slopes, in units of what the window says of them: a thin window's slopes shrink to nothing
+RIDGE = 1e-11  # of the slopes, in units of what the window says of them: a thin window's slopes shrink to nothing
 CLOSE = 30.0  # numbers whose squared difference may be taken from their squares: 900 units in the last place
 THIN = 1e-30  # sums of weights below it are taken again, in units of the largest
+ROUNDING = 64 * np.finfo(float).eps
 FALL = 40.0  # of a logarithm: what is less by that is no part of a sum
 
 
@@ -364,11 +365,14 @@ class Pairs:
             return c, fit[:, None, :], np.where(some, fit, np.nan), c[:, 0]
         one, two = self.bases
         m = len(one.exponents)
-        T = block.shift
-        S = T @ sums[:, one.products(two)] @ T.mT
-        scale = 1 / np.sqrt(np.maximum(np.diagonal(S, axis1=1, axis2=2), np.finfo(float).tiny))
+        T, about = block.shift, sums[:, one.products(two)]
+        S, size = T @ about @ T.mT, abs(T) @ abs(about) @ abs(T).mT
+        diagonal = np.arange(m)
+        # what a move to the row leaves of a moment that is 0 there is rounding, of either sign
+        S[:, diagonal, diagonal] = np.maximum(S[:, diagonal, diagonal], ROUNDING * size[:, diagonal, diagonal])
+        scale = 1 / np.sqrt(np.maximum(S[:, diagonal, diagonal], np.finfo(float).tiny))
         S = S * scale[:, :, None] * scale[:, None, :]
-        S[:, np.arange(1, m), np.arange(1, m)] += RIDGE
+        S[:, diagonal[1:], diagonal[1:]] += RIDGE
         lonely = ~(sums[:, 0] > 0)
         S[lonely] = np.eye(m)
         right = np.concatenate(
