@@ -10,13 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.integrate import quad
 
+from regard.estimators.columns import Columns
 from regard.estimators.memory import Floats
 from regard.scores import Gaussian, kernels, named
 from regard.scores.base import Kernel, Leaf, On, Scaled, Score, Sum, snake_case
 
 
-def as_score(kernel: Any, features: int, names: Sequence[str] | None = None) -> Score:
-    """The score that ``kernel`` means: a name, a score, or a product of both, a dictionary by column."""
+def as_score(
+    kernel: Any, features: int, names: Sequence[str] | None = None, columns: Columns | None = None, rows: float = 1.0
+) -> Score:
+    """The score that ``kernel`` means: a name, a score, or a product of both, a dictionary by column.
+
+    A name is the kernel of the columns of numbers; beside it, a column of categories gets the Aitchison-Aitken kernel,
+    an ordered one that of Wang and van Ryzin. ``rows``: how many there are.
+    """
     if isinstance(kernel, Score):
         kernel.check(features, features)
         return kernel
@@ -25,14 +32,44 @@ def as_score(kernel: Any, features: int, names: Sequence[str] | None = None) -> 
             raise ValueError(
                 f"unknown `kernel` {kernel!r}; the known ones are {', '.join(kernels())}. Or give a score."
             )
-        return named(kernel)
+        if columns is None:
+            return named(kernel)
+        numbers = [c for c, column in enumerate(columns.columns) if column is None]
+        categories = [c for c in range(features) if c not in numbers]
+        found = [named(kernel).on(numbers)] if numbers else []
+        found += [_of_categories(None, columns.columns[c], features, rows).on([c]) for c in categories]
+        return found[0] if len(found) == 1 else Sum(tuple(found))
     if isinstance(kernel, Mapping) and kernel:
-        parts = [as_score(one, 1).on([_position(column, features, names)]) for column, one in kernel.items()]
-        return parts[0] if len(parts) == 1 else Sum(tuple(parts))
+        found = []
+        for name, one in kernel.items():
+            c = _position(name, features, names)
+            column = None if columns is None else columns.columns[c]
+            known = isinstance(one, str) and column is not None
+            found.append((_of_categories(one, column, features, rows) if known else as_score(one, 1)).on([c]))
+        return found[0] if len(found) == 1 else Sum(tuple(found))
     raise TypeError(
         "`kernel` must be the name of a kernel, a score such as regard.Gaussian(1.0), or a dictionary from columns to "
         f"these; got {kernel!r}."
     )
+
+
+def _of_categories(name: str | None, column: Any, features: int, rows: float) -> Score:
+    """The kernel of a column of categories, by name or by what kind it is.
+
+    Its number is ``rows^(-2 / (4 + features))`` of the largest, the rate of the best one: Li & Racine (2007), section
+    4.1. A rule of thumb leaves it so.
+    """
+    known = ("aitchison_aitken", "li_racine") if column.kind == "unordered" else ("wang_van_ryzin", "ordered_li_racine")
+    name = known[0] if name is None else name
+    if name not in known:
+        raise ValueError(
+            f"column {column.name!r} is {column.kind}: its kernel must be one of {', '.join(known)}, or a score; "
+            f"got {name!r}."
+        )
+    share, levels = rows ** (-2 / (4 + features)), max(len(column.levels), 2)
+    if name == "aitchison_aitken":
+        return named(name, bandwidth=share * (levels - 1) / levels, levels=levels)
+    return named(name, bandwidth=share)
 
 
 def _position(column: Any, features: int, names: Sequence[str] | None) -> int:

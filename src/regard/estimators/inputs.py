@@ -7,22 +7,78 @@ from typing import Any
 import numpy as np
 from joblib import cpu_count
 from joblib.parallel import get_active_backend
-from sklearn.utils import compute_class_weight
+from sklearn.utils import check_array, check_X_y, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from regard.estimators.columns import Columns, absent
 from regard.estimators.memory import Floats, Integers
 
 
-def checked(estimator: Any, X: Any, **options: Any) -> Any:
-    """``validate_data`` in float32 or float64; a column of a frame that is at fault is named."""
-    try:
-        return validate_data(estimator, X, dtype=(np.float64, np.float32), **options)
-    except ValueError as error:
-        column = _at_fault(X)
-        if column is None:
-            raise
-        raise ValueError(f"column {column!r}: {error}") from error
+def checked(estimator: Any, X: Any, reset: bool = True, **options: Any) -> Any:
+    """``validate_data`` in float32 or float64; a column of a frame that is at fault is named.
+
+    Columns of categories become numbers, as ``Columns`` has it, by those of the fit. With ``missing="drop"`` missing
+    values become NaN, and stay.
+    """
+    lost = np.zeros(0, dtype=bool)
+    if getattr(estimator, "missing", "error") == "drop":
+        options["ensure_all_finite"] = "allow-nan"
+        if "y" in options:
+            options["y"], lost = _without_gaps(options["y"])
+    if reset:
+        estimator._columns = Columns.of(X, getattr(estimator, "categorical_features", None))
+    options["dtype"] = (np.float64, np.float32)
+    columns: Columns | None = getattr(estimator, "_columns", None)
+    if columns is None:
+        try:
+            return _marked(validate_data(estimator, X, reset=reset, **options), lost)
+        except ValueError as error:
+            column = _at_fault(X)
+            if column is None:
+                raise
+            raise ValueError(f"column {column!r}: {error}") from error
+    validate_data(estimator, X, reset=reset, skip_check_array=True)  # names and number of the columns
+    coded = columns.coded(X, "error" if reset else estimator.unseen)
+    gaps = np.flatnonzero(np.isnan(coded).any(axis=0))
+    if gaps.size and "ensure_all_finite" not in options:
+        name, rows = columns.names[gaps[0]], np.flatnonzero(np.isnan(coded[:, gaps[0]]))
+        raise ValueError(
+            f"column {name!r}: {rows.size} of {len(coded)} values are missing (the first is in row {rows[0]}). "
+            'Fill them in, or set missing="drop".'
+        )
+    if "y" in options:
+        return _marked(check_X_y(coded, estimator=estimator, **options), lost)
+    return check_array(coded, estimator=estimator, **options)
+
+
+def _without_gaps(y: Any) -> tuple[Any, Any]:
+    """Targets with another one in place of each missing one, and which rows these are."""
+    y = np.asarray(y)
+    if y.dtype.kind not in "fO":
+        return y, np.zeros(0, dtype=bool)
+    gaps = np.isnan(y) if y.dtype.kind == "f" else np.array([absent(x) for x in y.ravel()]).reshape(y.shape)
+    if not gaps.any() or gaps.all():
+        return y, np.zeros(0, dtype=bool)
+    return np.where(gaps, y[~gaps][0], y), gaps.reshape(len(y), -1).any(axis=1)
+
+
+def _marked(found: Any, lost: Any) -> Any:
+    """X and y, with NaN in the rows of X whose target is missing."""
+    if lost.any():
+        found = np.array(found[0]), found[1]
+        found[0][lost] = np.nan
+    return found
+
+
+def without_missing(X: Floats, y: Any, sample_weight: Any) -> tuple[Floats, Any, Any]:
+    """The rows without NaN in X, and their weights."""
+    lost = np.isnan(X).any(axis=1)
+    if not lost.any():
+        return X, y, sample_weight
+    if lost.all():
+        raise ValueError(f"each of the {len(X)} rows has a missing value: nothing is left to fit.")
+    return X[~lost], y[~lost], None if sample_weight is None else np.asarray(sample_weight)[~lost]
 
 
 def _at_fault(X: Any) -> Any:

@@ -2,39 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from regard.estimators.bandwidths import as_score, own_bandwidth, rule_of_thumb, with_bandwidth
+from regard.estimators.bandwidths import (
+    as_score,
+    canonical_bandwidth,
+    leaves,
+    own_bandwidth,
+    rule_of_thumb,
+    upper_ends,
+    with_bandwidth,
+)
+from regard.estimators.columns import MISSING, UNSEEN
+from regard.estimators.criteria import CRITERIA
 from regard.estimators.inputs import threads_of
 from regard.estimators.memory import OUTSIDE, Floats, Memory
+from regard.estimators.plugin import plug_in
 from regard.estimators.pooled import PooledClassifier, PooledRegressor
 from regard.estimators.rows import Rows
-from regard.estimators.search import search
+from regard.estimators.search import Selection, search
+from regard.scores import Gaussian
 from regard.scores.base import Score
 
-RULES = ("loo", "loo_shared", "scott", "silverman")
+THUMB = ("scott", "silverman")
+RULES = (*(name for name, c in CRITERIA.items() if c.numbers), *THUMB, "plugin")
+CLASS_RULES = (*(name for name, c in CRITERIA.items() if c.classes), *THUMB)
+CHOICES = {"outside": OUTSIDE, "unseen": UNSEEN, "missing": MISSING}
 
 
-def check_parameters(outside: str, bandwidth: Any) -> None:
+def check_parameters(estimator: Any, rules: Sequence[str] = RULES) -> None:
     """Raise ValueError for what no data can make right."""
-    if outside not in OUTSIDE:
-        raise ValueError(f"`outside` must be one of {', '.join(OUTSIDE)}; got {outside!r}.")
-    if isinstance(bandwidth, str) and bandwidth in RULES:
+    for name, known in CHOICES.items():
+        if getattr(estimator, name) not in known:
+            raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {getattr(estimator, name)!r}.")
+    bandwidth = estimator.bandwidth
+    if isinstance(bandwidth, str) and bandwidth in rules:
         return
     if bandwidth is not None and np.asarray(bandwidth).dtype.kind not in "iuf":
         raise ValueError(
-            f"`bandwidth` must be a number, one per feature, None, or one of {', '.join(RULES)}; got {bandwidth!r}."
+            f"`bandwidth` must be a number, one per feature, None, or one of {', '.join(rules)}; got {bandwidth!r}."
         )
 
 
-def fitted_score(estimator: Any, given: Rows, rows: Rows) -> Score:
+def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Score:
     """The score that the estimator's ``kernel`` means, with the numbers that its ``bandwidth`` means."""
     X, d = given.X, given.X.shape[1]
     kernel, bandwidth, engine = estimator.kernel, estimator.bandwidth, estimator.engine
-    score = as_score(kernel, d, getattr(estimator, "feature_names_in_", None))
+    names = getattr(estimator, "feature_names_in_", None)
+    score = as_score(kernel, d, names, getattr(estimator, "_columns", None), float(rows.count.sum()))
     threads = threads_of(estimator.n_jobs)
     Memory(X[:1], given.value[:1], given.count[:1], engine=engine).pool(score, X[:1])  # its checks come before any work
     if bandwidth is None:
@@ -46,13 +65,48 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows) -> Score:
         if given_h.ndim > 1 or given_h.size not in (1, d):
             raise ValueError(f"`bandwidth` must be one number or one per feature; got {given_h.size} for {d} features.")
         found: Floats = given_h * np.ones(d)
-    elif bandwidth in ("scott", "silverman"):
+    elif bandwidth in THUMB:
         found = rule_of_thumb(bandwidth, score, rows.X, rows.count)
+        estimator.selection_ = Selection.of(bandwidth, found, names)
+    elif bandwidth == "plugin":
+        found = plugged_in(score, rows)
+        estimator.selection_ = Selection.of(bandwidth, found, names)
     else:
-        random = check_random_state(estimator.random_state)
-        how = {"criterion": bandwidth, "outside": estimator.outside, "engine": engine, "threads": threads}
-        found, estimator.selection_ = search(score, rows, random=random, **how)
+        # of one output, the report is in its units; of several, each is divided by its variance
+        ranges = [max(float(np.ptp(of.value)), 1e-300) for of in (given, rows)]
+        variance = (ranges[0] / ranges[1]) ** 2 if rows.value.shape[1] == 1 else 1.0
+        found, estimator.selection_ = search(
+            score,
+            rows,
+            criterion=bandwidth,
+            outside=estimator.outside,
+            engine=engine,
+            threads=threads,
+            random=check_random_state(estimator.random_state),
+            names=names,
+            degree=degree,
+            variance=variance,
+        )
     return with_bandwidth(score, found)
+
+
+def plugged_in(score: Score, rows: Rows) -> Floats:
+    """(D,): the plug-in bandwidth of the one feature that varies; Scott's where the data say nothing."""
+    found = rule_of_thumb("scott", score, rows.X, rows.count)
+    lengths = np.flatnonzero(np.isinf(upper_ends(score, rows.X.shape[1])) & (np.ptp(rows.X, axis=0) > 0))
+    if lengths.size > 1 or rows.X.shape[1] > 1:
+        raise ValueError(
+            f'bandwidth="plugin" is for one feature; got {rows.X.shape[1]}. Use "loo" or "aicc" for several.'
+        )
+    if rows.value.shape[1] > 1:
+        raise ValueError(f'bandwidth="plugin" is for one output; got {rows.value.shape[1]}. Use "loo" or "aicc".')
+    if not lengths.size:
+        return found
+    h = plug_in(rows.X[:, 0], rows.value[:, 0], rows.count)
+    if np.isfinite(h):
+        ((_, leaf, _),) = leaves(score, [0])
+        found[0] = h * canonical_bandwidth(leaf) / canonical_bandwidth(Gaussian())  # type: ignore[arg-type]
+    return found
 
 
 class NadarayaWatsonRegressor(PooledRegressor):
@@ -138,6 +192,9 @@ class NadarayaWatsonRegressor(PooledRegressor):
         kernel: Any = "gaussian",
         bandwidth: Any = "loo",
         *,
+        categorical_features: Any = "from_dtype",
+        unseen: str = "error",
+        missing: str = "error",
         outside: str = "nearest",
         engine: str = "auto",
         rtol: float = 1e-6,
@@ -146,6 +203,9 @@ class NadarayaWatsonRegressor(PooledRegressor):
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
+        self.categorical_features = categorical_features
+        self.unseen = unseen
+        self.missing = missing
         self.outside = outside
         self.engine = engine
         self.rtol = rtol
@@ -157,7 +217,7 @@ class NadarayaWatsonRegressor(PooledRegressor):
 
         ``X (n, features)``, ``y (n,)`` or ``(n, outputs)``, ``sample_weight (n,)``, >= 0: how often a row is there.
         """
-        check_parameters(self.outside, self.bandwidth)
+        check_parameters(self)
         given = self._given(X, y, sample_weight)
         score = fitted_score(self, given, given.merged().standardised())
         self.bandwidth_ = own_bandwidth(score, given.X.shape[1])
@@ -208,6 +268,9 @@ class NadarayaWatsonClassifier(PooledClassifier):
         bandwidth: Any = "loo",
         *,
         class_weight: Any = None,
+        categorical_features: Any = "from_dtype",
+        unseen: str = "error",
+        missing: str = "error",
         outside: str = "nearest",
         engine: str = "auto",
         rtol: float = 1e-6,
@@ -217,6 +280,9 @@ class NadarayaWatsonClassifier(PooledClassifier):
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.class_weight = class_weight
+        self.categorical_features = categorical_features
+        self.unseen = unseen
+        self.missing = missing
         self.outside = outside
         self.engine = engine
         self.rtol = rtol
@@ -228,7 +294,7 @@ class NadarayaWatsonClassifier(PooledClassifier):
 
         ``X (n, features)``, ``y (n,)`` of labels, ``sample_weight (n,)``, >= 0: how often a row is there.
         """
-        check_parameters(self.outside, self.bandwidth)
+        check_parameters(self, CLASS_RULES)
         given = self._given(X, y, sample_weight)
         score = fitted_score(self, given, given.merged())
         self.bandwidth_ = own_bandwidth(score, given.X.shape[1])

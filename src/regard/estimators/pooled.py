@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils.validation import check_is_fitted
 
 from regard.estimators.bandwidths import deviations
-from regard.estimators.inputs import checked, class_factors, coded, counts, predicted_class, threads_of
+from regard.estimators.inputs import checked, class_factors, coded, counts, predicted_class, threads_of, without_missing
 from regard.estimators.memory import Floats, Integers, Memory
 from regard.estimators.rows import Rows
 from regard.scores.base import Score
@@ -92,6 +92,7 @@ class PooledRegressor(RegressorMixin, MultiOutputMixin, _Pooled):  # type: ignor
 
     def _given(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         X, y = checked(self, X, y=y, multi_output=True, y_numeric=True, copy=True)
+        X, y, sample_weight = without_missing(X, y, sample_weight)
         count = counts(sample_weight, X)
         self.y_ = np.array(y, dtype=X.dtype)
         return Rows(X, self.y_.reshape(len(X), -1), count, np.ones(len(X)))
@@ -115,6 +116,7 @@ class PooledClassifier(ClassifierMixin, _Pooled):  # type: ignore[misc]
 
     def _given(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         X, y = checked(self, X, y=y, copy=True)
+        X, y, sample_weight = without_missing(X, y, sample_weight)
         count = counts(sample_weight, X)
         self.classes_, code = coded(y)
         self.y_ = self.classes_[code]

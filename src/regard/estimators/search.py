@@ -224,6 +224,12 @@ class Selection:
     lower: tuple[str, ...] = ()
     upper: tuple[str, ...] = ()
 
+    @staticmethod
+    def of(rule: str, bandwidth: Floats, names: Sequence[str] | None) -> Selection:
+        """What a rule without a search says."""
+        labels = tuple(map(str, range(len(bandwidth)) if names is None else names))
+        return Selection(rule, math.nan, tuple(map(float, bandwidth)), labels)
+
     def __repr__(self) -> str:
         pairs = ", ".join(f"{n} {h:.6g}" for n, h in zip(self.names, self.bandwidth, strict=False))
         if not self.evaluations:
@@ -275,7 +281,7 @@ def search(
     d = rows.X.shape[1]
     labels = tuple(map(str, range(d) if names is None else names))
     if not variables.low.size:
-        return variables.fixed, Selection(criterion, math.nan, tuple(map(float, variables.fixed)), labels)
+        return variables.fixed, Selection.of(criterion, variables.fixed, names)
 
     def objective(of: Rows, dtype: Any = np.float64) -> Objective:
         return _objective(score, of, variables, named, outside, engine, threads, degree, dtype)
@@ -303,7 +309,7 @@ def search(
         named.scale(value, variance),
         tuple(map(float, h)),
         labels,
-        tuple(log.starts),
+        tuple((named.scale(a, variance), named.scale(b, variance)) for a, b in log.starts),
         sum({id(o): o.evaluations for o in (look, wide, whole)}.values()),
         log.converged,
         tuple(labels[c] for c in lower),
