@@ -99,7 +99,7 @@ def parts(score: Score, columns: list[int], prefix: str = "", factor: Any = 1.0)
         case Scaled():
             yield from parts(score.score, columns, prefix, factor * score.factor)
         case On():
-            yield from parts(score.score, _chosen(score, columns), prefix, factor)
+            yield from parts(score.score, chosen(score, columns), prefix, factor)
         case Leaf() if hasattr(score, "bandwidth"):
             yield Part(f"{prefix}bandwidth", score, columns, factor)
         case _:
@@ -111,7 +111,8 @@ def leaves(score: Score, columns: list[int]) -> Iterator[tuple[str, Leaf, list[i
     return ((p.name, p.leaf, p.columns) for p in parts(score, columns) if p is not None)
 
 
-def _chosen(score: On, columns: list[int]) -> list[int]:
+def chosen(score: On, columns: list[int]) -> list[int]:
+    """Which of the columns it looks at."""
     at = score.columns
     return columns[at] if isinstance(at, slice) else [columns[c] for c in at]
 
@@ -122,7 +123,7 @@ def with_bandwidth(score: Score, bandwidth: Floats) -> Score:
         case Sum(parts=parts):
             return Sum(tuple(with_bandwidth(part, bandwidth) for part in parts))
         case Scaled() | On():
-            inner = bandwidth if isinstance(score, Scaled) else bandwidth[_chosen(score, list(range(len(bandwidth))))]
+            inner = bandwidth if isinstance(score, Scaled) else bandwidth[chosen(score, list(range(len(bandwidth))))]
             return replace(score, score=with_bandwidth(score.score, inner))
         case Leaf() if hasattr(score, "bandwidth"):
             found: Any = bandwidth if isinstance(score, Kernel) else float(bandwidth[0])

@@ -21,6 +21,7 @@ from regard.estimators.columns import MISSING, UNSEEN
 from regard.estimators.criteria import CRITERIA
 from regard.estimators.inputs import threads_of
 from regard.estimators.memory import OUTSIDE, Floats, Memory
+from regard.estimators.neighbours import TYPES, numbers_of_neighbours, with_neighbours
 from regard.estimators.plugin import plug_in
 from regard.estimators.pooled import PooledClassifier, PooledRegressor
 from regard.estimators.rows import Rows
@@ -31,7 +32,7 @@ from regard.scores.base import Score
 THUMB = ("scott", "silverman")
 RULES = (*(name for name, c in CRITERIA.items() if c.numbers), *THUMB, "plugin")
 CLASS_RULES = (*(name for name, c in CRITERIA.items() if c.classes), *THUMB)
-CHOICES = {"outside": OUTSIDE, "unseen": UNSEEN, "missing": MISSING}
+CHOICES = {"bandwidth_type": tuple(TYPES), "outside": OUTSIDE, "unseen": UNSEEN, "missing": MISSING}
 
 
 def check_parameters(estimator: Any, rules: Sequence[str] = RULES) -> None:
@@ -56,15 +57,25 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Sc
     score = as_score(kernel, d, names, getattr(estimator, "_columns", None), float(rows.count.sum()))
     threads = threads_of(estimator.n_jobs)
     Memory(X[:1], given.value[:1], given.count[:1], engine=engine).pool(score, X[:1])  # its checks come before any work
+    estimator.bandwidth_ = own_bandwidth(score, d)
     if bandwidth is None:
         return score
     if not np.isfinite(own_bandwidth(score, d)).any():
         raise ValueError(f"`kernel` has no bandwidth to set; give bandwidth=None to use it as it is. It is {score!r}.")
+    side = TYPES[estimator.bandwidth_type]
+    lengths = np.isinf(upper_ends(score, d))
+    if side and isinstance(bandwidth, str) and bandwidth not in CRITERIA:
+        raise ValueError(
+            f"bandwidth={bandwidth!r} gives lengths; bandwidth_type={estimator.bandwidth_type!r} needs a number of "
+            f"neighbours, a share of the rows, or one of {', '.join(CRITERIA)}."
+        )
     if not isinstance(bandwidth, str):
         given_h = np.asarray(bandwidth, dtype=np.float64)
         if given_h.ndim > 1 or given_h.size not in (1, d):
             raise ValueError(f"`bandwidth` must be one number or one per feature; got {given_h.size} for {d} features.")
         found: Floats = given_h * np.ones(d)
+        if side:
+            found = numbers_of_neighbours(found, rows.count, lengths)
     elif bandwidth in THUMB:
         found = rule_of_thumb(bandwidth, score, rows.X, rows.count)
         estimator.selection_ = Selection.of(bandwidth, found, names)
@@ -86,8 +97,13 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Sc
             names=names,
             degree=degree,
             variance=variance,
+            side=side,
         )
-    return with_bandwidth(score, found)
+    fitted = with_bandwidth(score, found)
+    estimator.bandwidth_ = np.where(lengths, found, own_bandwidth(fitted, d)) if side else own_bandwidth(fitted, d)
+    if not side:
+        return fitted
+    return with_neighbours(fitted, rows, found, side)
 
 
 def plugged_in(score: Score, rows: Rows) -> Floats:
@@ -192,6 +208,7 @@ class NadarayaWatsonRegressor(PooledRegressor):
         kernel: Any = "gaussian",
         bandwidth: Any = "loo",
         *,
+        bandwidth_type: str = "fixed",
         categorical_features: Any = "from_dtype",
         unseen: str = "error",
         missing: str = "error",
@@ -203,6 +220,7 @@ class NadarayaWatsonRegressor(PooledRegressor):
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
+        self.bandwidth_type = bandwidth_type
         self.categorical_features = categorical_features
         self.unseen = unseen
         self.missing = missing
@@ -220,7 +238,6 @@ class NadarayaWatsonRegressor(PooledRegressor):
         check_parameters(self)
         given = self._given(X, y, sample_weight)
         score = fitted_score(self, given, given.merged().standardised())
-        self.bandwidth_ = own_bandwidth(score, given.X.shape[1])
         return self._remember(given, score, self.outside)
 
 
@@ -267,6 +284,7 @@ class NadarayaWatsonClassifier(PooledClassifier):
         kernel: Any = "gaussian",
         bandwidth: Any = "loo",
         *,
+        bandwidth_type: str = "fixed",
         class_weight: Any = None,
         categorical_features: Any = "from_dtype",
         unseen: str = "error",
@@ -280,6 +298,7 @@ class NadarayaWatsonClassifier(PooledClassifier):
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.class_weight = class_weight
+        self.bandwidth_type = bandwidth_type
         self.categorical_features = categorical_features
         self.unseen = unseen
         self.missing = missing
@@ -297,5 +316,4 @@ class NadarayaWatsonClassifier(PooledClassifier):
         check_parameters(self, CLASS_RULES)
         given = self._given(X, y, sample_weight)
         score = fitted_score(self, given, given.merged())
-        self.bandwidth_ = own_bandwidth(score, given.X.shape[1])
         return self._remember(given, score, self.outside)

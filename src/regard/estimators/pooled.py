@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from regard.estimators.bandwidths import deviations
 from regard.estimators.inputs import checked, class_factors, coded, counts, predicted_class, threads_of, without_missing
 from regard.estimators.memory import Floats, Integers, Memory
+from regard.estimators.neighbours import of_others
 from regard.estimators.rows import Rows
 from regard.scores.base import Score
 
@@ -67,7 +68,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
 
     def _pool_others(self) -> Floats:
         check_is_fitted(self)
-        return self._recall().without_own(self._count).pool(self.score_, self._memory.key)
+        return self._recall().without_own(self._count).pool(of_others(self.score_), self._memory.key)
 
     def attention(self, X: Any, n: int = 10) -> tuple[Floats, Integers]:
         """Which training rows made each prediction, and with which weights.

@@ -22,6 +22,7 @@ from regard.estimators.bandwidths import (
 from regard.estimators.binned import binned_fits, narrowest, windowed_fits
 from regard.estimators.criteria import CRITERIA, REFUSED, Criterion, Loss
 from regard.estimators.memory import Floats, Memory
+from regard.estimators.neighbours import with_neighbours
 from regard.estimators.pairs import Pairs, supported
 from regard.estimators.rows import Rows
 from regard.scores.base import Kernel, Score
@@ -44,10 +45,16 @@ class Variables:
     others: Any  # positions of the features whose bandwidth has an interval of its own
     low: Floats
     high: Floats
+    rows: Rows
+    side: str = ""  # "query" or "key": lengths are numbers of their neighbours
+    own: bool = False
 
     @staticmethod
-    def of(score: Score, rows: Rows, shared: bool) -> Variables:
-        """A length lies between half the smallest gap and 50 times the range; a constant feature's is 1."""
+    def of(score: Score, rows: Rows, shared: bool, side: str = "", own: bool = False) -> Variables:
+        """A length lies between half the smallest gap and 50 times the range; a constant feature's is 1.
+
+        A number of neighbours lies between 1 and all rows but one.
+        """
         d = rows.X.shape[1]
         upper = upper_ends(score, d)
         varies = np.ptp(rows.X, axis=0) > 0
@@ -56,11 +63,14 @@ class Variables:
         spread = deviations(X, rows.count)
         low = np.log([np.diff(np.unique(x)).min() / 2 for x in X.T] / spread)
         high = np.log(50 * np.ptp(X, axis=0) / spread)
+        if side:
+            spread = np.ones_like(spread)
+            low, high = np.zeros_like(low), np.full_like(high, math.log(max(rows.count.sum() - 1, 1)))
         if shared and lengths.size:
             low, high = low.min(keepdims=True), high.max(keepdims=True)
         ends = np.concatenate([low, 1e-6 * upper[others]]), np.concatenate([high, upper[others]])
         fixed = np.where(np.isinf(upper), 1.0, own_bandwidth(score, d))
-        return Variables(score, fixed, lengths, spread, others, *ends)
+        return Variables(score, fixed, lengths, spread, others, *ends, rows, side, own)
 
     @property
     def logarithms(self) -> int:
@@ -72,11 +82,15 @@ class Variables:
         h = self.fixed.copy()
         h[self.lengths] = self.spread * np.exp(t[: self.logarithms])
         h[self.others] = t[self.logarithms :]
+        if self.side:
+            h[self.lengths] = np.round(h[self.lengths])
         return h
 
     def score_at(self, t: Floats) -> Score:
         """The score with these bandwidths."""
-        return with_bandwidth(self.score, self.bandwidth(t))
+        h = self.bandwidth(t)
+        score = with_bandwidth(self.score, h)
+        return with_neighbours(score, self.rows, h, self.side, self.own) if self.side else score
 
     def ends(self, t: Floats) -> tuple[list[int], list[int]]:
         """The features whose bandwidths are at their narrow end, and at their wide one."""
@@ -129,10 +143,16 @@ class Pooled:
     smooth: bool = True
     sloped: bool = True
     evaluations: int = 0
+    known: dict[bytes, float] = field(default_factory=dict)
 
     def __call__(self, t: Floats) -> float:
-        self.evaluations += 1
-        score = self.variables.score_at(t)
+        h = self.variables.bandwidth(t).tobytes()
+        if h not in self.known:
+            self.evaluations += 1
+            self.known[h] = self._value(self.variables.score_at(t))
+        return self.known[h]
+
+    def _value(self, score: Score) -> float:
         if self.memory.leaves_out:
             return self.loss(self.memory.pool(score, self.rows.X), np.zeros(len(self.rows.X)))[0]
         fit, log_weight_sum = self.memory.pool_with_sum(score, self.rows.X)
@@ -268,16 +288,18 @@ def search(
     names: Sequence[str] | None = None,
     degree: int = 0,
     variance: float = 1.0,
+    side: str = "",
 ) -> tuple[Floats, Selection]:
     """(D,): the bandwidths of the score that make the criterion of ``CRITERIA`` least, and how they were found.
 
     One variable: a grid, then each of its deep dips. Several: L-BFGS-B with gradients from several starts, and from
     wherever a look along one variable finds less; for kernels with a support, where the criterion has edges and
     steps, Powell's method after it. Of many rows, the wide search sees some, the last steps all. ``degree`` is that of
-    the local polynomials, ``variance`` what the squared values were divided by.
+    the local polynomials, ``variance`` what the squared values were divided by. With a ``side``, "query" or "key",
+    lengths are numbers of its neighbours.
     """
     named = CRITERIA[criterion]
-    variables = Variables.of(score, rows, named.shared)
+    variables = Variables.of(score, rows, named.shared, side, named.leaves_out)
     d = rows.X.shape[1]
     labels = tuple(map(str, range(d) if names is None else names))
     if not variables.low.size:
@@ -347,7 +369,7 @@ def _objective(
     loss, smooth = criterion.loss(rows), not compact(score, d)
     memory = (rows.leaving_one_out if criterion.leaves_out else rows.seeing_all)(outside, engine, threads)
     own = not criterion.leaves_out
-    if supported(score, d) and (degree or own or (engine == "auto" and len(rows.X) <= FEW)):
+    if not variables.side and supported(score, d) and (degree or own or (engine == "auto" and len(rows.X) <= FEW)):
         spread = deviations(rows.X, rows.count)
         pairs = Pairs(rows, score, np.where(spread > 0, spread, 1.0), not own, degree, dtype)
         return Paired(rows, memory, variables, loss, pairs, smooth)
@@ -356,7 +378,8 @@ def _objective(
             f"a search for the bandwidths of local polynomials needs kernels with a bandwidth; got {score!r}. "
             "Give `bandwidth` as a number, or None."
         )
-    return Pooled(rows, memory, variables, loss, smooth and not own, not own)
+    sloped = not own and not variables.side
+    return Pooled(rows, memory, variables, loss, smooth and sloped, sloped)
 
 
 def _line(look: Objective, whole: Objective, line: Line | None, start: Floats, log: Log) -> Floats:
@@ -406,7 +429,7 @@ class Line:
         part = found[0] if len(found) == 1 else None
         if part is None or not isinstance(part.leaf, Kernel) or part.leaf.tail == "compact" or np.any(part.factor != 1):
             return None
-        if variables.lengths.size != 1 or not criterion.leaves_out:
+        if variables.lengths.size != 1 or not criterion.leaves_out or variables.side:
             return None
         column = int(variables.lengths[0])
         return Line(part.leaf, column, rows.at(np.argsort(rows.X[:, column], kind="stable")), criterion)
@@ -452,6 +475,10 @@ def _ground(criterion: Objective, low: float, high: float, digits: int) -> Float
                 break
         if slope(low) < 0 < slope(high):  # the root of the slope has twice the digits of the least value
             return np.array([toms748(slope, low, high, xtol=10.0**-digits)])
+    if criterion.variables.side:  # whole numbers
+        every = np.arange(round(math.exp(low)), round(math.exp(high)) + 1)
+        few = every[np.linspace(0, len(every) - 1, min(len(every), 64)).astype(int)]
+        return min((np.log([float(k)]) for k in few), key=criterion)
     options = {"xatol": 10.0 ** -min(digits, 8)}
     inside = minimize_scalar(lambda t: criterion(np.array([t])), bounds=(low, high), options=options).x
     return min((np.array([t]) for t in (low, inside, high)), key=criterion)
@@ -476,6 +503,8 @@ def _field(
         best = _descend(wide, least, 1e-6, log)
     if not wide.smooth:
         best = _search_lines(wide, best)
+    if whole.variables.side:
+        return _search_steps(whole, best)
     pairs = len(whole.rows.X) ** 2 * whole.rows.X.shape[1]
     steps = int(min(max(END / pairs, 20), 200))
     best = _descend(whole, best, 1e-13, log, steps)
@@ -520,6 +549,23 @@ def _descend(criterion: Objective, start: Floats, ftol: float, log: Log, steps: 
     best: Floats = min(start, np.clip(found.x, low, high), key=criterion)
     log.starts.append((before, criterion(best)))
     log.converged = found.nit < steps
+    return best
+
+
+def _search_steps(criterion: Objective, start: Floats) -> Floats:
+    """A point that no step of one whole number improves."""
+    v, best = criterion.variables, start
+    for _ in range(20):
+        near = []
+        for n, t in np.ndenumerate(best[: v.logarithms]):
+            for step in (-3, -2, -1, 1, 2, 3):
+                there = best.copy()
+                there[n] = np.clip(math.log(max(round(math.exp(t)) + step, 1)), v.low[n], v.high[n])
+                near.append(there)
+        least = min(near, key=criterion)
+        if not criterion(least) < criterion(best):
+            break
+        best = least
     return best
 
 

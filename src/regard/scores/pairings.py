@@ -77,6 +77,42 @@ class SquaredDistance:
 
 
 @dataclass(frozen=True)
+class ScaledDistance:
+    """``u = sum_c ((q_c - k_c) a_c b_c)^2``; the scales ride along, ``query = [q | a]``, ``key = [k | b]``."""
+
+    name: str = "scaled_distance"
+
+    def __call__(self, xp: Namespace, query: Array, key: Array) -> Array:
+        columns = query.shape[-1] // 2
+        u: Array = 0.0
+        for c in range(columns):
+            d = query[..., :, None, c] - key[..., None, :, c]
+            d = d * query[..., :, None, columns + c] * key[..., None, :, columns + c]
+            u = u + d * d
+        return u
+
+    def backward(self, xp: Namespace, query: Array, key: Array, grad: Array) -> tuple[Array, Array]:
+        columns = query.shape[-1] // 2
+        to_query, to_key = [], []
+        for c in range(columns):
+            d = query[..., :, None, c] - key[..., None, :, c]
+            a, b = query[..., :, None, columns + c], key[..., None, :, columns + c]
+            g = 2 * grad * d * a * b
+            to_query.append((xp.sum(g * a * b, axis=-1), xp.sum(g * d * b, axis=-1)))
+            to_key.append((-xp.sum(g * a * b, axis=-2), xp.sum(g * d * a, axis=-2)))
+        (q, k) = (xp.stack([pair[n] for n in (0, 1) for pair in of], axis=-1) for of in (to_query, to_key))
+        return q, k
+
+    def width(self, query: Array, key: Array) -> int:
+        return 4
+
+    def bound(self, xp: Namespace, query: Array, key: Array) -> Array:
+        n = query.shape[-1] // 2
+        scale = _size(xp, query[..., n:]) * _size(xp, key[..., n:])
+        return n * ((_size(xp, query[..., :n]) + _size(xp, key[..., :n])) * scale) ** 2
+
+
+@dataclass(frozen=True)
 class DotProduct:
     """``u = sum_c q_c k_c``."""
 
@@ -212,6 +248,7 @@ class Offset:
 
 
 squared_distance = SquaredDistance()
+scaled_distance = ScaledDistance()
 dot_product = DotProduct()
 additive = AdditivePairing()
 mismatch = Mismatch()
