@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard.masks import NotSelf
+from regard.partial import Partial
 from regard.pooling import attention_pool_gradients, partial_pool, top_attention
 from regard.scores.base import Score, term_score
 from regard.scores.pairings import squared_distance
@@ -65,6 +66,14 @@ class Memory:
         partial = partial_pool(query, self.key, self.value, score, **self._options)
         return self.filled(score, query, partial.finish(), partial.weight_sum == 0)
 
+    def partial(self, score: Score, query: Floats, value: Floats) -> Partial:
+        """The pooling of other values (K, B), before it is finished."""
+        return partial_pool(query, self.key, value, score, **self._options)
+
+    def slopes(self, score: Score, query: Floats, value: Floats, grad_output: Floats) -> Floats:
+        """(Q, D): the gradient of ``sum(grad_output * pooled values)`` to the queries, for other values (K, B)."""
+        return attention_pool_gradients(grad_output, query, self.key, value, score, **self._options)[1].query
+
     def pool_with_sum(self, score: Score, query: Floats) -> tuple[Floats, Floats]:
         """The same, and (Q,) the logarithm of the sum of the weights before they are made to sum to one."""
         partial = partial_pool(query, self.key, self.value, score, **self._options)
@@ -74,7 +83,7 @@ class Memory:
     def top(self, score: Score, query: Floats, n: int) -> tuple[Floats, Integers]:
         """(Q, min(n, K)): the largest weights, descending, and their rows; weight 0 and row -1 where there is none."""
         weights, rows = top_attention(query, self.key, score, n=n, **self._options)
-        for at, every in self._beyond(score, query, rows[:, 0] == -1):
+        for at, every in self.outside_weights(score, query, rows[:, 0] == -1):
             order = np.argsort(-every, axis=1, stable=True)[:, : rows.shape[1]]
             found = np.nan_to_num(np.take_along_axis(every, order, axis=1))
             weights[at], rows[at] = found, np.where(found > 0, order, -1)
@@ -111,11 +120,11 @@ class Memory:
 
     def filled(self, score: Score, query: Floats, out: Floats, empty: Any) -> Floats:
         out = out.copy() if empty.any() else out
-        for at, every in self._beyond(score, query, empty):
+        for at, every in self.outside_weights(score, query, empty):
             out[at] = every @ self.value
         return out
 
-    def _beyond(self, score: Score, query: Floats, empty: Any) -> Iterator[tuple[Integers, Floats]]:
+    def outside_weights(self, score: Score, query: Floats, empty: Any) -> Iterator[tuple[Integers, Floats]]:
         """For queries without any key in the support, in portions: which they are, and their weights (r, K).
 
         Each row sums to one; it is NaN where there is no answer.

@@ -1,0 +1,236 @@
+"""Moments of the keys around each query, and the polynomials of least weighted squares that they determine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from regard.estimators.bandwidths import chosen
+from regard.estimators.memory import Floats, Integers, Memory
+from regard.estimators.pairs import Basis
+from regard.scores.base import Leaf, On, Scaled, Score, Sum
+
+TOLERANCE = 1e-10  # the part of a monomial that those before it leave unexplained; below it the window says nothing
+ROUNDING = 64 * np.finfo(float).eps
+RADIUS = {0: np.inf, 1: 16.0, 2: 4.0, 3: 2.0}  # of a block of queries, in bandwidths: its 2p-th power costs digits
+QUERIES = 1 << 14  # queries of a block
+PAIRS = 1 << 20  # numbers that are held at once where keys are seen one by one
+
+
+def sloped(score: Score, columns: list[int]) -> set[int]:
+    """The features along which a polynomial may run: all that the score looks at, but for categories."""
+    match score:
+        case Sum(parts=parts):
+            every = [sloped(part, columns) for part in parts]
+            return set().union(*every) - {c for part in parts for c in _categorical(part, columns)}
+        case Scaled():
+            return sloped(score.score, columns)
+        case On():
+            return sloped(score.score, chosen(score, columns))
+    return {columns[c] for c in score.uses(len(columns))} - _categorical(score, columns)
+
+
+def _categorical(score: Score, columns: list[int]) -> set[int]:
+    match score:
+        case Sum(parts=parts):
+            return {c for part in parts for c in _categorical(part, columns)}
+        case Scaled():
+            return _categorical(score.score, columns)
+        case On():
+            return _categorical(score.score, chosen(score, columns))
+        case Leaf() if np.isfinite(score.largest_bandwidth):
+            return set(columns)
+    return set()
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """Factors of the systems of many windows, in which monomials that a window does not determine are left out.
+
+    ``S = D L L' D`` with ``D = diag(S)^1/2``: the pivot of a monomial is the part of it, 1 - R^2, that those before it
+    do not explain. They stand in graded order, so a window of too few distinct points keeps the highest degree that it
+    determines.
+    """
+
+    lower: Floats  # (Q, M, M)
+    kept: Any  # (Q, M)
+    scale: Floats  # (Q, M), of which D is the inverse
+
+    @staticmethod
+    def of(S: Floats, size: Floats) -> Solved:
+        """S (Q, M, M); ``size (Q, M)`` what the diagonal would be if nothing had cancelled in it."""
+        diagonal = np.diagonal(S, axis1=1, axis2=2)
+        scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        A = S * scale[:, :, None] * scale[:, None, :]
+        least = TOLERANCE + ROUNDING * size * scale**2
+        L, kept = np.zeros_like(A), np.zeros(size.shape, dtype=bool)
+        for j in range(A.shape[1]):
+            column = A[:, j:, j] - np.einsum("qik,qk->qi", L[:, j:, :j], L[:, j, :j])
+            kept[:, j] = column[:, 0] > least[:, j]
+            root = np.sqrt(np.where(kept[:, j], column[:, 0], 1.0))
+            L[:, j:, j] = np.where(kept[:, j, None], column / root[:, None], 0.0)
+            L[:, j, j] = root
+        return Solved(L, kept, scale)
+
+    def __call__(self, right: Floats) -> Floats:
+        """(Q, M, V): the solutions for right sides (Q, M, V)."""
+        L, x = self.lower, right * self.scale[:, :, None]
+        m = x.shape[1]
+        for j in range(m):
+            x[:, j] -= np.einsum("qk,qkv->qv", L[:, j, :j], x[:, :j])
+            x[:, j] = np.where(self.kept[:, j, None], x[:, j] / L[:, j, j, None], 0.0)
+        for j in reversed(range(m)):
+            x[:, j] -= np.einsum("qk,qkv->qv", L[:, j + 1 :, j], x[:, j + 1 :])
+            x[:, j] = np.where(self.kept[:, j, None], x[:, j] / L[:, j, j, None], 0.0)
+        return x * self.scale[:, :, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """The fitted polynomials of some queries, which share a centre."""
+
+    at: Integers  # which queries
+    centre: Floats  # (d,)
+    shift: Floats  # (Q, M, M): monomials about the centre to those about each query
+    log_weight_sum: Floats  # (Q,)
+    coefficients: Floats  # (Q, M): key i has the share w_i K_i (coefficients . m(x_i)) / sum w K, m about the query
+    polynomial: Floats  # (Q, M, V): about the query, in units
+
+    @property
+    def about_centre(self) -> Floats:
+        """(Q, M): the coefficients for monomials about the centre."""
+        return np.einsum("qmn,qm->qn", self.shift, self.coefficients)
+
+    @property
+    def polynomial_about_centre(self) -> Floats:
+        """(Q, M, V)"""
+        return np.asarray(self.shift.mT @ self.polynomial)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """What the keys around queries say of polynomials.
+
+        S(q) = sum_i w_i K(q, x_i) m_i m_i',  T(q) = sum_i w_i K(q, x_i) m_i v_i,  m_i = m((x_i - q) / unit)
+
+    Queries are taken in blocks of the order of the bandwidth: the monomials about the centre of a block are values of
+    one pooling, and a move from there to each query costs no more digits than the radius of the block says.
+    """
+
+    memory: Memory
+    score: Score
+    features: tuple[int, ...]  # along which the polynomials run
+    unit: Floats  # (d,), of those features
+    degree: int
+
+    @cached_property
+    def bases(self) -> tuple[Basis, Basis]:
+        return Basis(len(self.features), self.degree), Basis(len(self.features), 2 * self.degree)
+
+    @cached_property
+    def products(self) -> Integers:
+        one, two = self.bases
+        return one.products(two)
+
+    @cached_property
+    def pairs(self) -> Integers:
+        """(2, M M): the two monomials of each entry of ``products``."""
+        return np.indices(self.products.shape).reshape(2, -1)
+
+    def monomials(self, x: Floats, centre: Floats, basis: Basis) -> Floats:
+        """(n, M): those of the rows of x about a centre."""
+        return basis((x[:, list(self.features)] - centre) / self.unit)
+
+    def windows(self, query: Floats, value: Floats) -> Iterator[Windows]:
+        """The fits of the values (n, V) at the queries, block by block."""
+        one, two = self.bases
+        m, m2 = len(one.exponents), len(two.exponents)
+        for at, centre in self.blocks(query):
+            about = self.monomials(self.memory.key, centre, two)
+            first = about[:, :m, None] * value[:, None, :]
+            columns = np.concatenate([about[:, 1:], first.reshape(len(value), -1)], axis=1)
+            partial = self.memory.partial(self.score, query[at], columns)
+            sums = partial.finish()
+            there = partial.weight_sum > 0
+            moments = np.concatenate([there[:, None], sums[:, : m2 - 1]], axis=1)[:, self.products]
+            shift = one.shift((query[at][:, list(self.features)] - centre) / self.unit)
+            S, size = shift @ moments @ shift.mT, abs(shift) @ abs(moments) @ abs(shift).mT
+            T = shift @ sums[:, m2 - 1 :].reshape(len(at), m, -1)
+            log_weight_sum = np.asarray(partial.log_weight_sum)
+            yield self.solved(at, centre, shift, log_weight_sum, S, np.diagonal(size, axis1=1, axis2=2), T)
+
+    @staticmethod
+    def solved(
+        at: Integers, centre: Floats, shift: Floats, log_weight_sum: Floats, S: Floats, size: Floats, T: Floats
+    ) -> Windows:
+        system = Solved.of(S, size)
+        unit = np.zeros((len(S), S.shape[1], 1))
+        unit[:, 0] = 1.0
+        found = system(np.concatenate([unit, T], axis=2))
+        return Windows(at, centre, shift, log_weight_sum, found[:, :, 0], found[:, :, 1:])
+
+    def squares(self, windows: Windows, query: Floats, value: Floats) -> Floats:
+        """(Q, V): ``sum_i w_i (K_i c . m_i / sum w K)^2 value_i``, the c of the windows."""
+        one, two = self.bases
+        c = windows.about_centre
+        about = self.monomials(self.memory.key, windows.centre, two)
+        columns = (about[:, :, None] * value[:, None, :]).reshape(len(value), -1)
+        q = query[windows.at]
+        partial = self.memory.partial(2 * self.score, q, columns)
+        there = partial.weight_sum > 0
+        with np.errstate(invalid="ignore"):
+            scale = np.where(there, np.exp(np.where(there, partial.max - 2 * windows.log_weight_sum, 0.0)), 0.0)
+        sums = partial.value_sum.reshape(len(q), len(two.exponents), -1)[:, self.products]
+        return np.asarray(np.einsum("qm,qmnv,qn->qv", c, sums, c) * scale[:, None])
+
+    def without_own(self, rows: Integers, taken: Floats, value: Floats) -> tuple[Floats, Any]:
+        """(r, V): the fits of these rows by all others, keys seen one by one; and where there is nothing to go by.
+
+        ``taken (r,)``: how much of the own weight is not there.
+        """
+        one, two = self.bases
+        key, m = self.memory.key, len(one.exponents)
+        fit, empty = np.empty((len(rows), value.shape[1])), np.zeros(len(rows), dtype=bool)
+        step = max(PAIRS // (len(key) * len(two.exponents)), 1)
+        for start in range(0, len(rows), step):
+            at = rows[start : start + step]
+            weight = np.broadcast_to(self.memory.weight, (len(at), len(key))).astype(np.float64)
+            mine = np.arange(len(at)), at
+            weight[mine] = np.maximum(weight[mine] - taken[start : start + step], 0.0)
+            weight[mine] = np.where(weight[mine] > 1e-12 * taken[start : start + step], weight[mine], 0.0)
+            s = np.where(weight > 0, self.score(key[at], key), -np.inf)
+            top = s.max(axis=1, keepdims=True)
+            there = top[:, 0] > -np.inf
+            weight *= np.exp(s - np.where(there[:, None], top, 0.0))
+            weight /= np.where(there, weight.sum(axis=1), 1.0)[:, None]
+            z = (key[None, :, list(self.features)] - key[at][:, None, list(self.features)]) / self.unit
+            about = two(z.reshape(-1, len(self.features))).reshape(len(at), len(key), -1)
+            moments = np.einsum("rk,rkm->rm", weight, about)
+            size = np.diagonal(np.einsum("rk,rkm->rm", weight, abs(about))[:, self.products], axis1=1, axis2=2)
+            T = np.einsum("rk,rkm,kv->rmv", weight, about[:, :, :m], value, optimize=True)
+            none = np.zeros((len(at), m, m))  # each row is its own centre
+            found = self.solved(at, np.zeros(0), none, none[:, 0, 0], moments[:, self.products], size, T)
+            fit[start : start + step], empty[start : start + step] = found.polynomial[:, 0], ~there
+        return fit, empty
+
+    def blocks(self, query: Floats) -> Iterator[tuple[Integers, Floats]]:
+        """Which queries are taken together, and the centre of their monomials."""
+        x = query[:, list(self.features)]
+        every = np.arange(len(query))
+        groups = [every]
+        radius = RADIUS[self.degree]
+        if len(query) and x.shape[1] and np.isfinite(radius):
+            with np.errstate(over="ignore", invalid="ignore"):
+                cell = np.floor((x - x.min(axis=0)) / (2 * radius * self.unit))
+            _, group = np.unique(cell, axis=0, return_inverse=True)
+            order = np.argsort(group.ravel(), kind="stable")
+            groups = np.split(order, np.cumsum(np.bincount(group.ravel()))[:-1])
+        for group in groups:
+            for start in range(0, len(group), QUERIES):
+                at = group[start : start + QUERIES]
+                low, high = x[at].min(axis=0), x[at].max(axis=0)
+                yield at, low + (high - low) / 2
