@@ -21,6 +21,7 @@ from regard.estimators.columns import MISSING, UNSEEN
 from regard.estimators.criteria import CRITERIA
 from regard.estimators.inputs import threads_of
 from regard.estimators.memory import OUTSIDE, Floats, Memory
+from regard.estimators.metric import checked_metric, learn_metric, with_metric
 from regard.estimators.neighbours import TYPES, numbers_of_neighbours, with_neighbours
 from regard.estimators.plugin import plug_in
 from regard.estimators.pooled import PooledClassifier, PooledRegressor
@@ -32,7 +33,8 @@ from regard.scores.base import Score
 THUMB = ("scott", "silverman")
 RULES = (*(name for name, c in CRITERIA.items() if c.numbers), *THUMB, "plugin")
 CLASS_RULES = (*(name for name, c in CRITERIA.items() if c.classes), *THUMB)
-CHOICES = {"bandwidth_type": tuple(TYPES), "outside": OUTSIDE, "unseen": UNSEEN, "missing": MISSING}
+METRICS = ("features", "learned")
+CHOICES = {"bandwidth_type": tuple(TYPES), "metric": METRICS, "outside": OUTSIDE, "unseen": UNSEEN, "missing": MISSING}
 
 
 def check_parameters(estimator: Any, rules: Sequence[str] = RULES) -> None:
@@ -69,6 +71,22 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Sc
             f"bandwidth={bandwidth!r} gives lengths; bandwidth_type={estimator.bandwidth_type!r} needs a number of "
             f"neighbours, a share of the rows, or one of {', '.join(CRITERIA)}."
         )
+    if np.ndim(bandwidth) == 2:
+        if side:
+            raise ValueError('`bandwidth` as a matrix needs bandwidth_type="fixed".')
+        estimator.metric_ = checked_metric(bandwidth, score, d)
+        fitted = with_metric(score, estimator.metric_)
+        estimator.bandwidth_ = own_bandwidth(fitted, d)
+        return fitted
+    # of one output, the report is in its units; of several, each is divided by its variance
+    ranges = [max(float(np.ptp(of.value)), 1e-300) for of in (given, rows)]
+    variance = (ranges[0] / ranges[1]) ** 2 if rows.value.shape[1] == 1 else 1.0
+    if estimator.metric == "learned" and (side or not isinstance(bandwidth, str) or bandwidth not in CRITERIA):
+        able = ", ".join(name for name, c in CRITERIA.items() if c.leaves_out)
+        raise ValueError(
+            f'metric="learned" needs bandwidth_type="fixed" and a criterion as `bandwidth`, one of {able}; '
+            f"got {bandwidth!r} and {estimator.bandwidth_type!r}."
+        )
     if not isinstance(bandwidth, str):
         given_h = np.asarray(bandwidth, dtype=np.float64)
         if given_h.ndim > 1 or given_h.size not in (1, d):
@@ -83,9 +101,6 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Sc
         found = plugged_in(score, rows)
         estimator.selection_ = Selection.of(bandwidth, found, names)
     else:
-        # of one output, the report is in its units; of several, each is divided by its variance
-        ranges = [max(float(np.ptp(of.value)), 1e-300) for of in (given, rows)]
-        variance = (ranges[0] / ranges[1]) ** 2 if rows.value.shape[1] == 1 else 1.0
         found, estimator.selection_ = search(
             score,
             rows,
@@ -100,6 +115,19 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Sc
             side=side,
         )
     fitted = with_bandwidth(score, found)
+    if estimator.metric == "learned":
+        estimator.metric_, estimator.selection_ = learn_metric(
+            fitted,
+            rows,
+            found,
+            criterion=bandwidth,
+            outside=estimator.outside,
+            engine=engine,
+            threads=threads,
+            names=names,
+            variance=variance,
+        )
+        fitted = with_metric(fitted, estimator.metric_)
     estimator.bandwidth_ = np.where(lengths, found, own_bandwidth(fitted, d)) if side else own_bandwidth(fitted, d)
     if not side:
         return fitted
@@ -209,6 +237,7 @@ class NadarayaWatsonRegressor(PooledRegressor):
         bandwidth: Any = "loo",
         *,
         bandwidth_type: str = "fixed",
+        metric: str = "features",
         categorical_features: Any = "from_dtype",
         unseen: str = "error",
         missing: str = "error",
@@ -221,6 +250,7 @@ class NadarayaWatsonRegressor(PooledRegressor):
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.bandwidth_type = bandwidth_type
+        self.metric = metric
         self.categorical_features = categorical_features
         self.unseen = unseen
         self.missing = missing
@@ -285,6 +315,7 @@ class NadarayaWatsonClassifier(PooledClassifier):
         bandwidth: Any = "loo",
         *,
         bandwidth_type: str = "fixed",
+        metric: str = "features",
         class_weight: Any = None,
         categorical_features: Any = "from_dtype",
         unseen: str = "error",
@@ -299,6 +330,7 @@ class NadarayaWatsonClassifier(PooledClassifier):
         self.bandwidth = bandwidth
         self.class_weight = class_weight
         self.bandwidth_type = bandwidth_type
+        self.metric = metric
         self.categorical_features = categorical_features
         self.unseen = unseen
         self.missing = missing
