@@ -165,21 +165,47 @@ class NadarayaWatsonRegressor(PooledRegressor):
     kernel : str, score or dictionary, default "gaussian"
         The name of a radial kernel (``regard.scores.kernels()`` lists them), or a score, such as
         ``rg.RationalQuadratic(alpha=2.0)`` or ``rg.Gaussian(1.0).on([0]) + rg.WangVanRyzin(0.1).on([1])``, or a
-        product: ``{"age": "gaussian", "sex": rg.AitchisonAitken(0.2, levels=2)}``, from columns, by name or position,
-        to one of both. A column that is not named does not matter.
-    bandwidth : number, one per feature, None or str, default "loo"
-        In the units of the features; h divides the difference.
+        product: ``{"age": "gaussian", "sex": "li_racine"}``, from columns, by name or position, to one of both. A
+        column that is not named in a product does not matter. A name alone is the kernel of the columns of numbers; beside it
+        unordered categories get ``AitchisonAitken``, ordered ones ``WangVanRyzin``, the choice of R's np. In a product
+        these can be "aitchison_aitken" or "li_racine", "wang_van_ryzin" or "ordered_li_racine".
+    bandwidth : number, one per feature, matrix, None or str, default "loo"
+        In the units of the features; h divides the difference. A matrix (P, features) compares ``W x``. What has to be
+        searched lies between half the smallest gap between two values of the feature and 50 times its range (an
+        irrelevant feature gets the widest); the numbers of categorical kernels are searched with the lengths.
+        ``selection_`` reports.
 
-        - ``"loo"``: one per feature, of least leave-one-out squared error, between half the smallest gap between two
-          values of the feature and 50 times its range (an irrelevant feature gets the widest). The numbers of
-          categorical kernels are searched with them. The criterion of several outputs is the mean over them of
-          error over variance.
+        - ``"loo"``: one per feature, of least leave-one-out squared error. The criterion of several outputs is the
+          mean over them of error over variance.
         - ``"loo_shared"``: the same, one factor of the standard deviations of the features.
+        - ``"aicc"``: the corrected Akaike information criterion,
+          ``log(RSS / n) + (1 + tr H / n) / (1 - (tr H + 2) / n)``, with the hat matrix H of this estimator.
+        - ``"gcv"``: generalised cross-validation, ``(RSS / n) / (1 - tr H / n)^2``.
         - ``"scott"``, ``"silverman"``: ``s n^(-1/(d+4))``, ``s (n (d+2) / 4)^(-1/(d+4))``, times the canonical
           bandwidth of the kernel over that of the Gaussian; s is the standard deviation.
+        - ``"plugin"``: one feature; of least asymptotic error of a local linear fit, which is that of the local
+          constant fit too where the rows are spread evenly (elsewhere its bias has a term that the rule does not see).
         - None: the numbers that the score has.
 
         By all rules a constant feature gets 1.
+    bandwidth_type : {"fixed", "nearest", "adaptive"}, default "fixed"
+        What a bandwidth is: a length, or a number of rows k (below 1 a share of them), so that the length is the
+        distance, feature by feature, to the k-th nearest row: of the query ("nearest"), or of each training row, which
+        does not count itself ("adaptive"). Criteria choose k. In leave-one-out, training rows keep their lengths.
+    metric : {"features", "learned"}, default "features"
+        "learned": from the bandwidths of a leave-one-out criterion on, a matrix W that compares ``W x``, of least
+        criterion. It has as many numbers as features squared; judge it by rows that were not in the fit.
+    categorical_features : "from_dtype", None, list, mask or dictionary, default "from_dtype"
+        Which columns are categories. "from_dtype": those of a pandas or polars frame whose dtype says so, ordered if it
+        says that (an Enum of polars is not ordered). Names, positions, or a mask: these too, unordered unless
+        their dtype is ordered; ``{"job": "unordered", "rank": "ordered"}`` says which. None: none. Ordered numbers
+        differ by their values, other ordered levels by their rank, in the order that the dtype declares or else sorted.
+    unseen : {"error", "ignore"}, default "error"
+        What ``predict`` does with a level that was not in the fit: a ValueError that names it, or no training row is of
+        the same level (of ordered levels the distance still counts).
+    missing : {"error", "drop"}, default "error"
+        "drop": rows with a missing feature or target are left out of the fit, ``X_`` and ``y_``; the prediction of such
+        a row is NaN.
     outside : {"nearest", "nan", "mean", "error"}, default "nearest"
         What a row gets that has no training row within the support of the kernel: the value of the nearest by the
         score's own distance (ties averaged), NaN, the mean, or a ValueError. Leave-one-out asks the same; with "nan"
@@ -199,8 +225,12 @@ class NadarayaWatsonRegressor(PooledRegressor):
     ----------
     bandwidth_ : (features,), the bandwidths in use; inf for a feature that does not matter, NaN for one that the score
         looks at without a bandwidth
+        (an entry is a number of neighbours where ``bandwidth_type`` says so)
+    selection_ : how a rule found them: criterion, value, starts, evaluations, whether it converged, which features are
+        at an end of what they may be; not there for given numbers
+    metric_ : (P, features of the radial kernel), where there is one
     score_ : the fitted score
-    X_, y_, sample_weight_ : the training data, as given; weights are 1 unless given
+    X_, y_, sample_weight_ : the training data, as given, categories as numbers; weights are 1 unless given
     n_features_in_, feature_names_in_ : as in scikit-learn
 
     Notes
@@ -210,13 +240,17 @@ class NadarayaWatsonRegressor(PooledRegressor):
     Raises
     ------
     ValueError : in ``fit`` for an unknown kernel, rule or engine, bandwidths that are not positive or not one per
-        feature, a rule of thumb for a kernel of infinite variance; in ``predict`` as ``outside`` says.
+        feature, a rule of thumb for a kernel of infinite variance, missing values; in ``predict`` as ``outside`` and
+        ``unseen`` say.
 
     References
     ----------
     Nadaraya (1964), On estimating regression, Theory of Probability and Its Applications 9, eq. 1;
     Watson (1964), Smooth regression analysis, Sankhya A 26, eq. 2.1; leave-one-out: Hardle & Marron (1985), Optimal
-    bandwidth selection in nonparametric regression function estimation, Annals of Statistics 13.
+    bandwidth selection in nonparametric regression function estimation, Annals of Statistics 13; AICc: Hurvich,
+    Simonoff & Tsai (1998), Journal of the Royal Statistical Society B 60; GCV: Craven & Wahba (1979), Numerische
+    Mathematik 31; plug-in: Ruppert, Sheather & Wand (1995), Journal of the American Statistical Association 90; mixed
+    data: Racine & Li (2004), Journal of Econometrics 119; learned metric: Weinberger & Tesauro (2007), AISTATS.
 
     Examples
     --------
@@ -280,14 +314,18 @@ class NadarayaWatsonClassifier(PooledClassifier):
     ----------
     class_weight : dictionary, "balanced" or None, default None
         What the rows of a class weigh, beside ``sample_weight``; "balanced" gives all classes the same sum.
-    kernel, bandwidth, outside, engine, rtol, n_jobs, random_state :
-        As in ``NadarayaWatsonRegressor``. The criterion of leave-one-out is the Brier score, the squared error of the
-        probabilities. For ``outside="nan"`` the probabilities are NaN, and ``predict`` raises.
+    bandwidth : number, one per feature, matrix, None or str, default "loo"
+        As in ``NadarayaWatsonRegressor``. Criteria are ``"loo"`` or ``"brier"``, the Brier score of leave-one-out (the
+        squared error of the probabilities), ``"loo_shared"``, and ``"log_loss"``, the mean of ``-log P`` of the true
+        class, where P is mixed with 1e-6 of even odds. ``"log_loss"`` is the one to take for calibrated probabilities.
+    kernel, bandwidth_type, metric, categorical_features, unseen, missing, outside, engine, rtol, n_jobs, random_state :
+        As in ``NadarayaWatsonRegressor``. For ``outside="nan"`` the probabilities are NaN, and ``predict`` raises.
 
     Attributes
     ----------
     classes_ : (classes,), sorted
-    bandwidth_, score_, X_, y_, n_features_in_, feature_names_in_ : as in ``NadarayaWatsonRegressor``
+    bandwidth_, selection_, metric_, score_, X_, y_, n_features_in_, feature_names_in_ :
+        As in ``NadarayaWatsonRegressor``.
     sample_weight_ : the weights of the training rows, those of their classes included
 
     Raises
