@@ -106,9 +106,7 @@ class Columns:
         for c in range(width):
             declared, ordered = _declared(X, names, c) if categorical is not None else (None, False)
             by_dtype = declared is not None or ordered is None
-            kind = kinds.get(c) or (("ordered" if ordered else "unordered") if by_dtype else None)
-            if kind == "":  # named, without a kind
-                kind = "ordered" if ordered else "unordered"
+            kind = kinds.get(c) or (("ordered" if ordered else "unordered") if by_dtype or c in kinds else None)
             name = c if names is None else names[c]
             columns.append(None if kind is None else Column.of(name, _labels(X, names, c), kind, declared))
         return Columns(tuple(columns), tuple(range(width) if names is None else names)) if any(columns) else None

@@ -166,9 +166,9 @@ class NadarayaWatsonRegressor(PooledRegressor):
         The name of a radial kernel (``regard.scores.kernels()`` lists them), or a score, such as
         ``rg.RationalQuadratic(alpha=2.0)`` or ``rg.Gaussian(1.0).on([0]) + rg.WangVanRyzin(0.1).on([1])``, or a
         product: ``{"age": "gaussian", "sex": "li_racine"}``, from columns, by name or position, to one of both. A
-        column that is not named in a product does not matter. A name alone is the kernel of the columns of numbers; beside it
-        unordered categories get ``AitchisonAitken``, ordered ones ``WangVanRyzin``, the choice of R's np. In a product
-        these can be "aitchison_aitken" or "li_racine", "wang_van_ryzin" or "ordered_li_racine".
+        column that is not named in a product does not matter. A name alone is the kernel of the columns of numbers;
+        beside it unordered categories get ``AitchisonAitken``, ordered ones ``WangVanRyzin``, as in the published fits
+        of R's np. In a product these can be "aitchison_aitken" or "li_racine", "wang_van_ryzin" or "ordered_li_racine".
     bandwidth : number, one per feature, matrix, None or str, default "loo"
         In the units of the features; h divides the difference. A matrix (P, features) compares ``W x``. What has to be
         searched lies between half the smallest gap between two values of the feature and 50 times its range (an
