@@ -83,16 +83,16 @@ def _windowed(
     keys = np.where(there, keys, 0)
     w = np.where(there, weight[keys], 0.0)
     w[:, most] = own[at]
-    squares = np.where(w > 0, (x[keys] - x[at, None]) ** 2, np.inf)  # which weighs nothing
-    least, even = np.min(squares, axis=1, keepdims=True), bool(np.all(weight == 1))
+    squares = (x[keys] - x[at, None]) ** 2
+    least = np.min(np.where(w > 0, squares, np.inf), axis=1, keepdims=True)
+    squares = np.where(w > 0, squares, least)  # what has no weight is to stay finite
     v = value[keys].transpose(2, 0, 1).astype(np.float32)
     w = w.astype(np.float32)
     for h in bandwidths:
         s = formula(np, squares / h**2, *parameters) - formula(np, least / h**2, *parameters)
         k = s.astype(np.float32)
         np.exp(k, out=k)
-        if not even:
-            k *= w
+        k *= w
         total = k.sum(axis=1)
         yield np.stack([(k * one).sum(axis=1) / total for one in v], axis=1).astype(np.float64)
 
