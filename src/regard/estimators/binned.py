@@ -42,6 +42,7 @@ def binned_fits(
     spectrum = np.fft.rfft(nodes, 2 * NODES)
     node, share = left[at], part[at]
     again = (weight - own)[at] * columns[:, at]  # what a row must not see of itself
+    even, odd = (1 - share) ** 2 + share**2, 2 * share * (1 - share)
     near = _nearest(x, own)[at]
     steps = np.arange(NODES) * ((x[-1] - x[0]) / size)
     chunk = max(AT_ONCE // spectrum.size, 1)
@@ -51,12 +52,11 @@ def binned_fits(
         k = np.exp(type(kernel).formula(np, (steps / h) ** 2, *parameters))
         both = np.concatenate([k, np.zeros_like(k[:, :1]), k[:, :0:-1]], axis=1)
         sums = np.fft.irfft(spectrum * np.fft.rfft(both)[:, None, :], 2 * NODES)
-        for row, first in zip(sums, k, strict=True):
-            itself = ((1 - share) ** 2 + share**2) * first[0] + 2 * share * (1 - share) * first[1]
-            seen = row[:, node] * (1 - share) + row[:, node + 1] * share - again * itself
-            some = seen[0] > NOISE * (1 + weight[at])
-            fit = seen[1:] / np.where(some, seen[0], 1.0)
-            yield np.where(some, fit, value.T[:, near]).T
+        itself = k[:, :1] * even + k[:, 1:2] * odd
+        seen = sums[:, :, node] * (1 - share) + sums[:, :, node + 1] * share - again * itself[:, None, :]
+        some = seen[:, :1] > NOISE * (1 + weight[at])
+        fit = np.where(some, seen[:, 1:] / np.where(some, seen[:, :1], 1.0), value.T[:, near])
+        yield from fit.transpose(0, 2, 1)
 
 
 def windowed_fits(
@@ -85,16 +85,19 @@ def _windowed(
     w[:, most] = own[at]
     squares = (x[keys] - x[at, None]) ** 2
     least = np.min(np.where(w > 0, squares, np.inf), axis=1, keepdims=True)
-    squares = np.where(w > 0, squares, least)  # what has no weight is to stay finite
-    v = value[keys].transpose(2, 0, 1).astype(np.float32)
-    w = w.astype(np.float32)
+    unit = bandwidths[0] ** 2  # numbers of about its size stay within the range of float32
+    squares = np.where(w > 0, squares, least) / unit  # what has no weight is to stay finite
+    squares, least, w, *v = (a.astype(np.float32) for a in (squares, least / unit, w, *value[keys].transpose(2, 0, 1)))
+    ones = np.ones(w.shape[1], dtype=np.float32)
+    parameters = [np.float32(p) for p in parameters]
     for h in bandwidths:
-        s = formula(np, squares / h**2, *parameters) - formula(np, least / h**2, *parameters)
-        k = s.astype(np.float32)
+        scale = np.float32(unit / h**2)
+        k = formula(np, squares * scale, *parameters)
+        k -= formula(np, least * scale, *parameters)
         np.exp(k, out=k)
         k *= w
-        total = k.sum(axis=1)
-        yield np.stack([(k * one).sum(axis=1) / total for one in v], axis=1).astype(np.float64)
+        total = k @ ones
+        yield np.stack([np.einsum("qk,qk->q", k, one) / total for one in v], axis=1).astype(np.float64)
 
 
 def _nearest(x: Floats, own: Floats) -> Integers:

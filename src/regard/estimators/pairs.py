@@ -21,7 +21,9 @@ HELD = 1 << 24  # numbers that may be kept from one bandwidth to the next: 128 M
 BLOCK = 1 << 17  # pairs of a block: they stay in the cache
 RIDGE = 1e-11  # of the slopes, in units of what the window says of them: a thin window's slopes shrink to nothing
 CLOSE = 30.0  # numbers whose squared difference may be taken from their squares: 900 units in the last place
-THIN = 1e-30  # sums of weights below it are taken again, in units of the largest
+# logarithms of weights are cut off below, since numbers without all their digits are ten times as slow; and sums of
+# weights, from which on that is beyond all digits: smaller ones are taken again, in units of the largest weight
+SMALL = {"float32": (-75.0, 1e-23), "float64": (-600.0, 1e-200)}
 ROUNDING = 64 * np.finfo(float).eps
 FALL = 40.0  # of a logarithm: what is less by that is no part of a sum
 
@@ -294,14 +296,16 @@ class Pairs:
             score = score + table[block.codes]
         if isinstance(score, float):
             score = np.zeros((len(rows), keys.stop - keys.start), dtype=self.dtype)
-        weight = np.exp(score, out=self._room("weight", block, score.shape))
+        least, small = SMALL[np.dtype(self.dtype).name]
+        weight = np.maximum(score, least, out=self._room("weight", block, score.shape))
+        np.exp(weight, out=weight)
         if self._weighs:
             weight *= self.rows.weight[keys]
         own = self.own_weight[at].astype(self.dtype)
         weight[rows - at.start, rows - keys.start] = own
         columns = block.columns[keys]
         sums = (weight @ columns).astype(np.float64)
-        thin = np.flatnonzero(sums[:, 0] < THIN)
+        thin = np.flatnonzero(sums[:, 0] < small)
         if thin.size:  # all keys are far: in units of the nearest
             few = np.where(self.rows.weight[keys] > 0, score[thin], -np.inf)
             few[np.arange(thin.size)[own[thin] == 0], (rows[thin] - keys.start)[own[thin] == 0]] = -np.inf

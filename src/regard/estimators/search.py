@@ -29,6 +29,7 @@ from regard.scores.base import Kernel, Score
 
 STEP = 0.2  # of the grid in log h: narrower dips than that are rare
 LOOK, END = 1e6, 4e9  # pairs times features that one look of a wide search may cost, and its last descent
+ROUGH = 1e-5  # the relative change of a step that ends a first descent
 NEAR = 0.02  # of the lowest point, in log h, on either side
 LINE = 4000  # rows whose errors are looked at where all rows are seen on nodes
 FEW = 2000  # rows, up to which all pairs in NumPy are the fastest
@@ -495,12 +496,12 @@ def _field(
     left, right = (np.where(lengths, np.clip(starts[0] + f, low, high), end) for f, end in ((-2, low), (2, high)))
     starts += list(left + (right - left) * random.uniform(size=(2, start.size)))
     starts.append(_look_along(look, high))  # one feature matters, and no other
-    best = min((_descend(wide, t, 1e-6, log) for t in starts), key=wide)
+    best = min((_descend(look, t, ROUGH, log) for t in starts), key=wide)
     for _ in range(5):
         least = _look_along(look, best)
-        if not wide(least) < _worth(wide(best), 1e-3):
+        if not look(least) < _worth(look(best), 1e-3):
             break
-        best = _descend(wide, least, 1e-6, log)
+        best = _descend(look, least, ROUGH, log)
     if not wide.smooth:
         best = _search_lines(wide, best)
     if whole.variables.side:
