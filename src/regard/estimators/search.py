@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.optimize import Bounds, minimize, minimize_scalar, toms748
+from scipy.optimize import Bounds, minimize, minimize_scalar, newton, toms748
 
 from regard.estimators.bandwidths import (
     compact,
@@ -30,7 +30,7 @@ from regard.scores.base import Kernel, Score
 STEP = 0.2  # of the grid in log h: narrower dips than that are rare
 LOOK, END = 1e6, 4e9  # pairs times features that one look of a wide search may cost, and its last descent
 ROUGH = 1e-5  # the relative change of a step that ends a first descent
-NEAR = 0.02  # of the lowest point, in log h, on either side
+NEAR = 0.004  # of the lowest point, in log h, on either side
 LINE = 4000  # rows whose errors are looked at where all rows are seen on nodes
 FEW = 2000  # rows, up to which all pairs in NumPy are the fastest
 
@@ -389,10 +389,7 @@ def _line(look: Objective, whole: Objective, line: Line | None, start: Floats, l
     low, high = float(variables.low[0]), float(variables.high[0])
     points = int(min(max(math.ceil((high - low) / STEP), 50), 200)) + 1
     grid = np.linspace(low, high, points)
-    if line is not None:
-        found = line.criteria(np.array([variables.bandwidth(np.array([t]))[line.column] for t in grid]))
-    else:
-        found = np.array([look(np.array([t])) for t in grid])
+    found = np.array([look(np.array([t])) for t in grid]) if line is None else line.criteria(grid, variables)
     if np.ptp(found) <= 1e-12 * np.abs(found).max():
         return start  # nothing to choose from
     edged = np.concatenate([[math.inf], found, [math.inf]])
@@ -402,14 +399,13 @@ def _line(look: Objective, whole: Objective, line: Line | None, start: Floats, l
     dips = dips[np.argsort(found[dips], kind="stable")]
     # where only some rows were seen, all of them may want another width
     few = look.rows is whole.rows
-    reach, dips, digits = (1 if few or line is not None else 4), (dips[:5] if few else dips[:1]), (10 if few else 5)
+    reach, dips, digits = (1 if few or line is not None else 4), (dips[:5] if few else dips[:1]), (9 if few else 5)
     ground = []
     for dip in dips:
         ends = float(grid[max(dip - reach, 0)]), float(grid[min(dip + reach, points - 1)])
-        if line is not None and 0 < dip < points - 1:  # near the lowest point of a parabola through three
-            a, b, c = found[dip - 1 : dip + 2]
-            lowest = grid[dip] + (grid[1] - grid[0]) * (a - c) / (2 * max(a - 2 * b + c, 1e-300))
-            ends = float(lowest - NEAR), float(lowest + NEAR)
+        if line is not None:
+            lowest = line.lowest(np.linspace(*ends, 17), variables)
+            ends = lowest - NEAR, lowest + NEAR
         ground.append(_ground(whole, *ends, digits))
         log.starts.append((float(found[dip]), whole(ground[-1])))
     return min(ground, key=whole)
@@ -435,8 +431,18 @@ class Line:
         column = int(variables.lengths[0])
         return Line(part.leaf, column, rows.at(np.argsort(rows.X[:, column], kind="stable")), criterion)
 
-    def criteria(self, bandwidths: Floats) -> Floats:
-        """At these bandwidths, nearly."""
+    def lowest(self, grid: Floats, variables: Variables) -> float:
+        """Where a parabola through the least of these points and its neighbours is lowest."""
+        found = self.criteria(grid, variables)
+        n = int(np.argmin(found))
+        if not 0 < n < len(grid) - 1:
+            return float(grid[n])
+        a, b, c = found[n - 1 : n + 2]
+        return float(grid[n] + (grid[1] - grid[0]) * (a - c) / (2 * max(a - 2 * b + c, 1e-300)))
+
+    def criteria(self, grid: Floats, variables: Variables) -> Floats:
+        """At these values of the variable, nearly."""
+        bandwidths = np.array([variables.bandwidth(np.array([t]))[self.column] for t in grid])
         rows, x = self.rows, self.rows.X[:, self.column]
         at = np.linspace(0, len(x) - 1, min(len(x), LINE)).astype(int)
         loss, none = self.criterion.loss(rows.at(at)), np.zeros(len(at))
@@ -475,6 +481,10 @@ def _ground(criterion: Objective, low: float, high: float, digits: int) -> Float
             else:
                 break
         if slope(low) < 0 < slope(high):  # the root of the slope has twice the digits of the least value
+            if high - low <= 4 * NEAR:  # as good as a line
+                found, how = newton(slope, low, x1=high, tol=10.0**-digits, maxiter=8, full_output=True, disp=False)
+                if how.converged and low <= found <= high:
+                    return np.array([found])
             return np.array([toms748(slope, low, high, xtol=10.0**-digits)])
     if criterion.variables.side:  # whole numbers
         every = np.arange(round(math.exp(low)), round(math.exp(high)) + 1)
@@ -492,9 +502,9 @@ def _field(
     low, high = wide.variables.low, wide.variables.high
     lengths = np.arange(start.size) < wide.variables.logarithms
     along = [np.clip(start + f * lengths, low, high) for f in np.arange(-3.0, 4.5, 0.5)]
-    starts = sorted(along, key=look)[:2]
+    starts = _dips(along, look)[:2]
     left, right = (np.where(lengths, np.clip(starts[0] + f, low, high), end) for f, end in ((-2, low), (2, high)))
-    starts += list(left + (right - left) * random.uniform(size=(2, start.size)))
+    starts += list(left + (right - left) * random.uniform(size=(3 - len(starts), start.size)))
     starts.append(_look_along(look, high))  # one feature matters, and no other
     best = min((_descend(look, t, ROUGH, log) for t in starts), key=wide)
     for _ in range(5):
@@ -511,6 +521,13 @@ def _field(
     best = _descend(whole, best, 1e-13, log, steps)
     pushed = _smooth_out(whole, best)
     return best if pushed is best else _descend(whole, pushed, 1e-13, log, steps)
+
+
+def _dips(along: list[Floats], criterion: Objective) -> list[Floats]:
+    """Of points along a line, those that are not above their neighbours, the lowest first."""
+    found = np.array([math.inf, *map(criterion, along), math.inf])
+    deep = np.flatnonzero((found[1:-1] <= found[:-2]) & (found[1:-1] <= found[2:]))
+    return [along[n] for n in deep[np.argsort(found[1:-1][deep], kind="stable")]]
 
 
 def _worth(value: float, part: float) -> float:
@@ -532,7 +549,7 @@ def _smooth_out(criterion: Objective, t: Floats) -> Floats:
 def _look_along(criterion: Objective, t: Floats) -> Floats:
     """The least of some points that differ from this one in one variable."""
     low, high = criterion.variables.low, criterion.variables.high
-    there = np.linspace(0, 1, min(max(200 // t.size, 3), 13))
+    there = np.linspace(0, 1, min(max(200 // t.size, 3), 10))
     return min(
         (np.where(i, low + f * (high - low), t) for i in np.eye(t.size, dtype=bool) for f in there), key=criterion
     )
