@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from regard.estimators.memory import Floats, Integers
 from regard.scores.base import Kernel
@@ -13,6 +14,7 @@ NODES = 1024
 NARROW = 3  # spaces of the nodes: narrower kernels are not seen
 NOISE = 1e-9  # a sum of weights below it is rounding of the transform
 FALL = 40.0  # of a logarithm: what is less by that is no part of a sum
+LEAST = np.float32(-75.0)  # the same in float32, whose smallest numbers are slow
 WINDOW = 64  # rows on either side, at most
 TOGETHER = 8  # bandwidths that see the same rows
 AT_ONCE = 1 << 22  # numbers that are transformed at once
@@ -78,22 +80,23 @@ def _windowed(
     )
     inside = np.searchsorted(x, x[at] + reach) - at, at - np.searchsorted(x, x[at] - reach)
     most = min(max(int(np.max(inside)), 2), WINDOW)
-    keys = at[:, None] + np.arange(-most, most + 1)
-    there = (keys >= 0) & (keys < len(x))
-    keys = np.where(there, keys, 0)
-    w = np.where(there, weight[keys], 0.0)
+    x_there, w, *v = (
+        sliding_window_view(np.pad(a, most), 2 * most + 1)[at] for a in (x, weight, *value.T.astype(np.float32))
+    )
+    w = w.astype(np.float32)
     w[:, most] = own[at]
-    squares = (x[keys] - x[at, None]) ** 2
-    least = np.min(np.where(w > 0, squares, np.inf), axis=1, keepdims=True)
+    squares = (x_there - x[at, None]) ** 2
+    least = np.min(squares, axis=1, where=w > 0, initial=np.inf, keepdims=True)
     unit = bandwidths[0] ** 2  # numbers of about its size stay within the range of float32
     squares = np.where(w > 0, squares, least) / unit  # what has no weight is to stay finite
-    squares, least, w, *v = (a.astype(np.float32) for a in (squares, least / unit, w, *value[keys].transpose(2, 0, 1)))
+    squares, least = squares.astype(np.float32), (least / unit).astype(np.float32)
     ones = np.ones(w.shape[1], dtype=np.float32)
     parameters = [np.float32(p) for p in parameters]
     for h in bandwidths:
         scale = np.float32(unit / h**2)
         k = formula(np, squares * scale, *parameters)
         k -= formula(np, least * scale, *parameters)
+        np.maximum(k, LEAST, out=k)
         np.exp(k, out=k)
         k *= w
         total = k @ ones
