@@ -292,7 +292,7 @@ def objectives(rows: Rows, score: Any, v: Variables, criterion: str = "loo", deg
     memory = rows.leaving_one_out("nearest", "auto") if named.leaves_out else rows.seeing_all("nearest", "auto")
     loss = named.loss(rows)
     spread = np.where(np.ptp(rows.X, axis=0) > 0, 1.7, 1.0)
-    pairs = Paired(rows, memory, v, loss, Pairs(rows, score, spread, named.leaves_out, degree), True)
+    pairs = Paired(rows, memory, v, named, Pairs(rows, score, spread, named.leaves_out, degree), True)
     return [pairs] if degree else [Pooled(rows, memory, v, loss), pairs]
 
 

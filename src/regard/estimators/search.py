@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -176,12 +177,17 @@ class Paired:
     rows: Rows
     memory: Memory  # what a row gets outside all supports
     variables: Variables
-    loss: Loss
+    criterion: Criterion
     pairs: Pairs
     smooth: bool
     sloped: bool = True
     evaluations: int = 0
     known: dict[bytes, float] = field(default_factory=dict)
+    parts: dict[int, Loss] = field(default_factory=dict)
+
+    @cached_property
+    def loss(self) -> Loss:
+        return self.criterion.loss(self.rows)
 
     def __call__(self, t: Floats) -> float:
         if t.tobytes() in self.known:
@@ -195,6 +201,10 @@ class Paired:
     def slope(self, t: Floats) -> tuple[float, Floats]:
         self.evaluations += 1
         h = self.variables.bandwidth(t)
+        found = self._by_blocks(h) if self.pairs.leaves_out else None
+        if found is not None:
+            self.known[t.tobytes()] = found[0]
+            return found[0], self.variables.pull_back(t, found[1])
         fit, own, seen = self.pairs.fit(h)
         value, to_fit, to_own = self.loss(self._filled(t, fit), own)
         self.known[t.tobytes()] = value
@@ -202,6 +212,27 @@ class Paired:
             return value, np.zeros_like(t)
         grads = self.pairs.backward(h, seen, to_fit, None if self.pairs.leaves_out else to_own)
         return value, self.variables.pull_back(t, grads)
+
+    def _by_blocks(self, h: Floats) -> tuple[float, dict[str, Floats]] | None:
+        """The criterion and its gradient, block by block while it is in the cache; None if it is not so easy.
+
+        The criterion of all rows is the mean of those of the blocks, by their weights, if they were left out.
+        """
+        value, grads, weight = 0.0, dict[str, Floats](), self.rows.weight
+        to_fit = np.zeros_like(self.rows.value)
+        for seen in self.pairs.blocks(h):
+            at = seen.block.at
+            if at.start not in self.parts:
+                self.parts[at.start] = self.criterion.loss(self.rows.at(np.arange(at.start, at.stop)))
+            share = weight[at].sum() / weight.sum()
+            found, to_fit[at], _ = self.parts[at.start](seen.fit, seen.own)
+            if found == REFUSED:
+                return None
+            to_fit[at] *= share
+            value += share * found
+            for name, grad in self.pairs.backward(h, [seen], to_fit, None).items():
+                grads[name] = grads[name] + grad if name in grads else grad
+        return value, grads
 
     def _filled(self, t: Floats, fit: Floats) -> Floats:
         empty = np.isnan(fit).any(axis=1)
@@ -373,7 +404,7 @@ def _objective(
     if not variables.side and supported(score, d) and (degree or own or (engine == "auto" and len(rows.X) <= FEW)):
         spread = deviations(rows.X, rows.count)
         pairs = Pairs(rows, score, np.where(spread > 0, spread, 1.0), not own, degree, dtype)
-        return Paired(rows, memory, variables, loss, pairs, smooth)
+        return Paired(rows, memory, variables, criterion, pairs, smooth)
     if degree:
         raise ValueError(
             f"a search for the bandwidths of local polynomials needs kernels with a bandwidth; got {score!r}. "
@@ -502,9 +533,9 @@ def _field(
     low, high = wide.variables.low, wide.variables.high
     lengths = np.arange(start.size) < wide.variables.logarithms
     along = [np.clip(start + f * lengths, low, high) for f in np.arange(-3.0, 4.5, 0.5)]
-    starts = _dips(along, look)[:2]
+    starts = _dips(along, look)[:2] if wide.smooth else sorted(along, key=look)[:2]
     left, right = (np.where(lengths, np.clip(starts[0] + f, low, high), end) for f, end in ((-2, low), (2, high)))
-    starts += list(left + (right - left) * random.uniform(size=(3 - len(starts), start.size)))
+    starts += list(left + (right - left) * random.uniform(size=((3 if wide.smooth else 4) - len(starts), start.size)))
     starts.append(_look_along(look, high))  # one feature matters, and no other
     best = min((_descend(look, t, ROUGH, log) for t in starts), key=wide)
     for _ in range(5):
@@ -549,7 +580,7 @@ def _smooth_out(criterion: Objective, t: Floats) -> Floats:
 def _look_along(criterion: Objective, t: Floats) -> Floats:
     """The least of some points that differ from this one in one variable."""
     low, high = criterion.variables.low, criterion.variables.high
-    there = np.linspace(0, 1, min(max(200 // t.size, 3), 10))
+    there = np.linspace(0, 1, min(max(200 // t.size, 3), 10 if criterion.smooth else 13))
     return min(
         (np.where(i, low + f * (high - low), t) for i in np.eye(t.size, dtype=bool) for f in there), key=criterion
     )
