@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,51 @@ def test_criteria_of_local_polynomials(rule: str, degree: int) -> None:
 
 def fits(rows: Rows, leaves_out: bool, degree: int) -> tuple[Any, Any]:
     return Pairs(rows, rg.Gaussian(), np.ones(2), leaves_out, degree).fit(np.array([0.8, 1.5]))[:2]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A local linear smoother by its hat matrix."""
+
+    score: Any
+    rows: Rows
+
+    @property
+    def matrix(self) -> Any:
+        try:
+            return hat(self.rows.X, self.score, 1, w=self.rows.weight)
+        except np.linalg.LinAlgError:  # a window of one row: no fit
+            return np.full((len(self.rows.X),) * 2, np.nan)
+
+    def fit(self, query: Any) -> Any:
+        return self.matrix @ self.rows.value
+
+    def own(self) -> Any:
+        return np.diag(self.matrix) / self.rows.count
+
+    def leave_one_out(self) -> Any:
+        own = self.own()[:, None]
+        return (self.fit(None) - own * self.rows.value) / np.where(own < 1 - 1e-9, 1 - own, np.nan)
+
+
+@pytest.mark.parametrize("rule", ["loo", "aicc", "gcv"])
+def test_a_smoother_serves_where_pairs_do_not(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = wave(40, 1)
+    rows = Rows(X, y[:, None], np.ones(40), np.ones(40)).merged()
+    options = {"criterion": rule, "outside": "nearest", "engine": "auto", "threads": None, "degree": 1}
+    paired, report = search(rg.Gaussian(), rows, random=np.random.RandomState(0), **options)  # type: ignore[arg-type]
+    monkeypatch.setattr("regard.estimators.search.FEW", 10)
+    made = []
+
+    def smoother(score: Any, rows: Rows) -> Linear:
+        made.append(score)
+        return Linear(score, rows)
+
+    options["smoother"] = smoother
+    found, other = search(rg.Gaussian(), rows, random=np.random.RandomState(0), **options)  # type: ignore[arg-type]
+    assert len(made) == other.evaluations
+    np.testing.assert_allclose(found, paired, rtol=1e-5)  # without slopes a minimum has half the digits
+    assert other.value == pytest.approx(report.value, rel=1e-8)
 
 
 @pytest.mark.parametrize("degree", [0, 1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -26,7 +26,7 @@ from regard.estimators.neighbours import TYPES, numbers_of_neighbours, with_neig
 from regard.estimators.plugin import plug_in
 from regard.estimators.pooled import PooledClassifier, PooledRegressor
 from regard.estimators.rows import Rows
-from regard.estimators.search import Selection, search
+from regard.estimators.search import Selection, Smoother, search
 from regard.scores import Gaussian
 from regard.scores.base import Score
 
@@ -40,8 +40,9 @@ CHOICES = {"bandwidth_type": tuple(TYPES), "metric": METRICS, "outside": OUTSIDE
 def check_parameters(estimator: Any, rules: Sequence[str] = RULES) -> None:
     """Raise ValueError for what no data can make right."""
     for name, known in CHOICES.items():
-        if getattr(estimator, name) not in known:
-            raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {getattr(estimator, name)!r}.")
+        value = getattr(estimator, name, known[0])  # not every estimator has every choice
+        if value not in known:
+            raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {value!r}.")
     bandwidth = estimator.bandwidth
     if isinstance(bandwidth, str) and bandwidth in rules:
         return
@@ -51,7 +52,13 @@ def check_parameters(estimator: Any, rules: Sequence[str] = RULES) -> None:
         )
 
 
-def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Score:
+def fitted_score(
+    estimator: Any,
+    given: Rows,
+    rows: Rows,
+    degree: int = 0,
+    smoother: Callable[[Score, Rows], Smoother] | None = None,
+) -> Score:
     """The score that the estimator's ``kernel`` means, with the numbers that its ``bandwidth`` means."""
     X, d = given.X, given.X.shape[1]
     kernel, bandwidth, engine = estimator.kernel, estimator.bandwidth, estimator.engine
@@ -64,7 +71,7 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Sc
         return score
     if not np.isfinite(own_bandwidth(score, d)).any():
         raise ValueError(f"`kernel` has no bandwidth to set; give bandwidth=None to use it as it is. It is {score!r}.")
-    side = TYPES[estimator.bandwidth_type]
+    side = TYPES[getattr(estimator, "bandwidth_type", "fixed")]
     lengths = np.isinf(upper_ends(score, d))
     if side and isinstance(bandwidth, str) and bandwidth not in CRITERIA:
         raise ValueError(
@@ -81,7 +88,10 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Sc
     # of one output, the report is in its units; of several, each is divided by its variance
     ranges = [max(float(np.ptp(of.value)), 1e-300) for of in (given, rows)]
     variance = (ranges[0] / ranges[1]) ** 2 if rows.value.shape[1] == 1 else 1.0
-    if estimator.metric == "learned" and (side or not isinstance(bandwidth, str) or bandwidth not in CRITERIA):
+    learned = getattr(estimator, "metric", "features") == "learned"
+    if learned and degree:
+        raise ValueError(f'metric="learned" is for local constant fits; this one is of degree {degree}.')
+    if learned and (side or not isinstance(bandwidth, str) or bandwidth not in CRITERIA):
         able = ", ".join(name for name, c in CRITERIA.items() if c.leaves_out)
         raise ValueError(
             f'metric="learned" needs bandwidth_type="fixed" and a criterion as `bandwidth`, one of {able}; '
@@ -113,9 +123,10 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Sc
             degree=degree,
             variance=variance,
             side=side,
+            smoother=smoother,
         )
     fitted = with_bandwidth(score, found)
-    if estimator.metric == "learned":
+    if learned:
         estimator.metric_, estimator.selection_ = learn_metric(
             fitted,
             rows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -241,6 +241,54 @@ class Paired:
         return self.memory.filled(self.variables.score_at(t), self.rows.X, fit, empty)
 
 
+class Smoother(Protocol):
+    """Fits of the rows that it was made of."""
+
+    def fit(self, query: Floats) -> Floats:
+        """(Q, V)"""
+        ...
+
+    def leave_one_out(self) -> Floats:
+        """(n, V): what each row gets from all the others."""
+        ...
+
+    def own(self) -> Floats:
+        """(n,): the share that one count of each row has in its own fit."""
+        ...
+
+
+@dataclass(eq=False)
+class Smoothed:
+    """A criterion of whatever smoother a score makes of the rows, by its fits and own shares; without gradients.
+
+    f_{-i} = (f_i - l_i v_i) / (1 - l_i)
+    """
+
+    rows: Rows
+    variables: Variables
+    criterion: Criterion
+    smoother: Callable[[Score, Rows], Smoother]
+    smooth: bool = False
+    sloped: bool = False
+    evaluations: int = 0
+    known: dict[bytes, float] = field(default_factory=dict)
+
+    def __call__(self, t: Floats) -> float:
+        key = self.variables.bandwidth(t).tobytes()
+        if key not in self.known:
+            self.evaluations += 1
+            made = self.smoother(self.variables.score_at(t), self.rows)
+            if self.criterion.leaves_out:
+                found = made.leave_one_out(), np.zeros(len(self.rows.X))
+            else:
+                found = made.fit(self.rows.X), self.rows.count * made.own()
+            self.known[key] = self.criterion.loss(self.rows)(*found)[0]
+        return self.known[key]
+
+    def slope(self, t: Floats) -> tuple[float, Floats]:
+        raise NotImplementedError("a smoother has no gradients.")
+
+
 @dataclass(frozen=True)
 class Selection:
     """How bandwidths were found.
@@ -321,6 +369,7 @@ def search(
     degree: int = 0,
     variance: float = 1.0,
     side: str = "",
+    smoother: Callable[[Score, Rows], Smoother] | None = None,
 ) -> tuple[Floats, Selection]:
     """(D,): the bandwidths of the score that make the criterion of ``CRITERIA`` least, and how they were found.
 
@@ -328,7 +377,8 @@ def search(
     wherever a look along one variable finds less; for kernels with a support, where the criterion has edges and
     steps, Powell's method after it. Of many rows, the wide search sees some, the last steps all. ``degree`` is that of
     the local polynomials, ``variance`` what the squared values were divided by. With a ``side``, "query" or "key",
-    lengths are numbers of its neighbours.
+    lengths are numbers of its neighbours. ``smoother`` makes the fits where pairs cannot: of many rows on a line, and
+    of scores that are no product of kernels.
     """
     named = CRITERIA[criterion]
     variables = Variables.of(score, rows, named.shared, side, named.leaves_out)
@@ -338,7 +388,7 @@ def search(
         return variables.fixed, Selection.of(criterion, variables.fixed, names)
 
     def objective(of: Rows, dtype: Any = np.float64) -> Objective:
-        return _objective(score, of, variables, named, outside, engine, threads, degree, dtype)
+        return _objective(score, of, variables, named, outside, engine, threads, degree, dtype, smoother)
 
     some = rows.some(max(int(math.sqrt(LOOK / d)), 150), random)
     whole = objective(rows)
@@ -394,6 +444,7 @@ def _objective(
     threads: int | None,
     degree: int,
     dtype: Any,
+    smoother: Callable[[Score, Rows], Smoother] | None,
 ) -> Objective:
     """By all pairs where that is the fastest, or the only way to the gradient; else by the front door."""
     d = rows.X.shape[1]
@@ -401,7 +452,10 @@ def _objective(
     loss, smooth = criterion.loss(rows), not compact(score, d)
     memory = (rows.leaving_one_out if criterion.leaves_out else rows.seeing_all)(outside, engine, threads)
     own = not criterion.leaves_out
-    if not variables.side and supported(score, d) and (degree or own or (engine == "auto" and len(rows.X) <= FEW)):
+    paired = not variables.side and supported(score, d)
+    if smoother is not None and degree and (not paired or (len(rows.X) > FEW and variables.low.size == 1)):
+        return Smoothed(rows, variables, criterion, smoother)
+    if paired and (degree or own or (engine == "auto" and len(rows.X) <= FEW)):
         spread = deviations(rows.X, rows.count)
         pairs = Pairs(rows, score, np.where(spread > 0, spread, 1.0), not own, degree, dtype)
         return Paired(rows, memory, variables, criterion, pairs, smooth)
