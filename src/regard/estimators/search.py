@@ -31,7 +31,8 @@ from regard.scores.base import Kernel, Score
 STEP = 0.2  # of the grid in log h: narrower dips than that are rare
 LOOK, END = 1e6, 4e9  # pairs times features that one look of a wide search may cost, and its last descent
 ROUGH = 1e-5  # the relative change of a step that ends a first descent
-NEAR = 0.004  # of the lowest point, in log h, on either side
+NEAR = 0.05  # of the lowest point of a first look, in log h
+SECANT = 1e-6  # a step of a secant after which the next one is beyond all that matters: their errors multiply
 LINE = 4000  # rows whose errors are looked at where all rows are seen on nodes
 FEW = 2000  # rows, up to which all pairs in NumPy are the fastest
 
@@ -488,10 +489,11 @@ def _line(look: Objective, whole: Objective, line: Line | None, start: Floats, l
     ground = []
     for dip in dips:
         ends = float(grid[max(dip - reach, 0)]), float(grid[min(dip + reach, points - 1)])
+        near = None
         if line is not None:
-            lowest = line.lowest(np.linspace(*ends, 17), variables)
-            ends = lowest - NEAR, lowest + NEAR
-        ground.append(_ground(whole, *ends, digits))
+            lowest, curvature = line.lowest(np.linspace(*ends, 17), variables)
+            near = _nearby(whole, lowest, curvature)
+        ground.append(_ground(whole, *ends, digits) if near is None else near)
         log.starts.append((float(found[dip]), whole(ground[-1])))
     return min(ground, key=whole)
 
@@ -516,14 +518,15 @@ class Line:
         column = int(variables.lengths[0])
         return Line(part.leaf, column, rows.at(np.argsort(rows.X[:, column], kind="stable")), criterion)
 
-    def lowest(self, grid: Floats, variables: Variables) -> float:
-        """Where a parabola through the least of these points and its neighbours is lowest."""
-        found = self.criteria(grid, variables)
+    def lowest(self, grid: Floats, variables: Variables) -> tuple[float, float]:
+        """Where a parabola through the least of these points and its neighbours is lowest, and its curvature."""
+        found, step = self.criteria(grid, variables), float(grid[1] - grid[0])
         n = int(np.argmin(found))
         if not 0 < n < len(grid) - 1:
-            return float(grid[n])
+            return float(grid[n]), 0.0
         a, b, c = found[n - 1 : n + 2]
-        return float(grid[n] + (grid[1] - grid[0]) * (a - c) / (2 * max(a - 2 * b + c, 1e-300)))
+        curvature = max(float(a - 2 * b + c), 1e-300)
+        return float(grid[n] + step * (a - c) / (2 * curvature)), curvature / step**2
 
     def criteria(self, grid: Floats, variables: Variables) -> Floats:
         """At these values of the variable, nearly."""
@@ -543,6 +546,29 @@ class Line:
 def _depth(found: Floats) -> float:
     """The range of what is admissible: a criterion may be near 0, or below."""
     return float(np.ptp(found[found < REFUSED])) if np.any(found < REFUSED) else 0.0
+
+
+def _nearby(criterion: Objective, t: float, curvature: float) -> Floats | None:
+    """The minimum by a few secants of the slope, where t and the curvature there are nearly right; else None."""
+    if not criterion.smooth or not curvature > 0:
+        return None
+    low, high = float(criterion.variables.low[0]), float(criterion.variables.high[0])
+    slopes: dict[float, float] = {}
+
+    def slope(at: float) -> float:
+        if at not in slopes:
+            slopes[at] = float(criterion.slope(np.array([at]))[1][0])
+        return slopes[at]
+
+    other = t - slope(t) / curvature
+    if other == t:
+        return np.array([t])
+    if not (low <= t <= high and low <= other <= high and abs(other - t) < NEAR):
+        return None
+    if not (slope(other) - slope(t)) * (other - t) > 0:  # no valley
+        return None
+    found, how = newton(slope, t, x1=other, tol=SECANT, maxiter=6, full_output=True, disp=False)
+    return np.array([found]) if how.converged and abs(found - t) < NEAR else None
 
 
 def _ground(criterion: Objective, low: float, high: float, digits: int) -> Floats:
@@ -566,10 +592,6 @@ def _ground(criterion: Objective, low: float, high: float, digits: int) -> Float
             else:
                 break
         if slope(low) < 0 < slope(high):  # the root of the slope has twice the digits of the least value
-            if high - low <= 4 * NEAR:  # as good as a line
-                found, how = newton(slope, low, x1=high, tol=10.0**-digits, maxiter=8, full_output=True, disp=False)
-                if how.converged and low <= found <= high:
-                    return np.array([found])
             return np.array([toms748(slope, low, high, xtol=10.0**-digits)])
     if criterion.variables.side:  # whole numbers
         every = np.arange(round(math.exp(low)), round(math.exp(high)) + 1)
