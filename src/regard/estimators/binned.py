@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from regard.estimators.memory import Floats, Integers
+from regard.scores import Gaussian
 from regard.scores.base import Kernel
 
 NODES = 1024
@@ -75,9 +77,8 @@ def _windowed(
     parameters = [p.ravel()[0] for p in kernel.parameters(np, np.zeros((1, 1))).values()]
     formula = type(kernel).formula
     wide = np.geomspace(1.0, 1e4, 41)
-    reach = np.sqrt(wide[min(int(np.searchsorted(-formula(np, wide, *parameters), FALL)), 40)]) * bandwidths.max(
-        initial=0
-    )
+    nothing = wide[min(int(np.searchsorted(-formula(np, wide, *parameters), FALL)), 40)]
+    reach = math.sqrt(nothing) * bandwidths.max()
     inside = np.searchsorted(x, x[at] + reach) - at, at - np.searchsorted(x, x[at] - reach)
     most = min(max(int(np.max(inside)), 2), WINDOW)
     x_there, w, *v = (
@@ -92,10 +93,15 @@ def _windowed(
     squares, least = squares.astype(np.float32), (least / unit).astype(np.float32)
     ones = np.ones(w.shape[1], dtype=np.float32)
     parameters = [np.float32(p) for p in parameters]
+    linear = type(kernel) is Gaussian  # whose logarithm only has to be multiplied: no fresh memory for each bandwidth
+    fall = formula(np, squares - least, *parameters)
+    k = np.empty_like(fall)
     for h in bandwidths:
         scale = np.float32(unit / h**2)
-        k = formula(np, squares * scale, *parameters)
-        k -= formula(np, least * scale, *parameters)
+        if linear:
+            np.multiply(fall, scale, out=k)
+        else:
+            np.subtract(formula(np, squares * scale, *parameters), formula(np, least * scale, *parameters), out=k)
         np.maximum(k, LEAST, out=k)
         np.exp(k, out=k)
         k *= w
