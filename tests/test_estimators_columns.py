@@ -191,6 +191,8 @@ def test_rows_with_missing_values_are_dropped_on_request(estimator: Any) -> None
     np.testing.assert_allclose(out[keep], getattr(same, answers)(X.iloc[keep]), rtol=1e-14)
     assert np.all(np.isnan(out[[3, 5]]))
     assert len(model.X_) == 28
+    assert model.__sklearn_tags__().input_tags.allow_nan
+    assert not same.__sklearn_tags__().input_tags.allow_nan
     plain = rg.NadarayaWatsonRegressor(bandwidth=1.0, missing="drop").fit([[0.0], [np.nan], [2.0]], [1.0, 2.0, 5.0])
     assert len(plain.X_) == 2
     with pytest.raises(ValueError, match="each of the 2 rows has a missing value: nothing is left to fit"):

@@ -116,12 +116,17 @@ class Columns:
         names = _names(X)
         out = []
         for c, column in enumerate(self.columns):
-            labels = _labels(X, names, c)
             if column is not None:
-                out.append(column.coded(labels, unseen))
+                out.append(column.coded(_labels(X, names, c), unseen))
+                continue
+            plain = np.asarray(
+                X[:, c] if names is None and hasattr(X, "ndim") else () if names is None else X[names[c]]
+            )
+            if plain.dtype.kind in "fiub" and len(plain) == len(X):
+                out.append(plain.astype(np.float64))
                 continue
             try:
-                out.append(np.array([np.nan if absent(x) else x for x in labels], dtype=np.float64))
+                out.append(np.array([np.nan if absent(x) else x for x in _labels(X, names, c)], dtype=np.float64))
             except (TypeError, ValueError) as error:
                 raise ValueError(
                     f"column {self.names[c]!r}: {error}. If these are categories, give the column a categorical "
