@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from regard.estimators.neighbours import Neighbours
 from regard.estimators.pairs import Pairs
 from regard.estimators.plugin import plug_in
 from regard.estimators.rows import Rows
-from regard.estimators.search import search
+from regard.estimators.search import _smooth_out, search
 from regard.scores import kernels, named
 
 WAGE1 = [0.019782750267120876, 0.15228886577816333, 7.8466301505293812, 8.4354817481781694, 41.605460589939227]
@@ -280,6 +281,19 @@ def test_the_report() -> None:
     assert not hasattr(rg.NadarayaWatsonRegressor(bandwidth=1.0).fit(X, X[:, 0]), "selection_")
 
 
+def test_what_costs_nothing_is_smoothed_out() -> None:
+    class Flat:
+        """Flat in the first variable, and a valley in the second."""
+
+        variables = SimpleNamespace(low=np.zeros(2), high=np.array([5.0, 7.0]))
+
+        def __call__(self, t: Any) -> float:
+            return float(1 + (t[1] - 2) ** 2)
+
+    flat: Any = Flat()
+    np.testing.assert_array_equal(_smooth_out(flat, np.array([1.0, 2.0])), [5, 2])
+
+
 def test_the_narrow_end_is_reported() -> None:
     x = np.arange(12.0)
     model = rg.NadarayaWatsonClassifier().fit(np.repeat(x, 2)[:, None], np.repeat(x % 2, 2))
@@ -297,7 +311,7 @@ def test_first_looks_on_a_line_are_near(kernel: str) -> None:
     rows = Rows(x[:, None], value, w, np.ones(401))
     own = w - 1
     score: Any = named(kernel)
-    at = np.arange(0, 401, 3)
+    at = np.append(np.arange(0, 401, 3), 400)  # the last is alone: the nearest of the others answers
     for look, hs, error in (
         (binned_fits, narrowest(x) * np.array([1.0, 3.0, 30.0]), 0.03),
         (windowed_fits, narrowest(x) * np.array([1e-3, 0.02, 0.1]), 0.03),
@@ -306,6 +320,7 @@ def test_first_looks_on_a_line_are_near(kernel: str) -> None:
             exact = Pairs(rows, score, np.ones(1), leaves_out=True).fit(np.array([h]))[0]
             wrong = np.mean((fit - exact[at]) ** 2, axis=0) / np.var(value, axis=0)
             assert np.all(wrong < error), (look.__name__, h, wrong)
+            np.testing.assert_allclose(fit[-1], exact[-1], atol=0.3)
 
 
 @pytest.mark.parametrize("kernel", [k for k in kernels() if k != "uniform"])
@@ -325,13 +340,14 @@ def test_a_first_look_misses_no_lower_ground(kernel: str) -> None:
 
 def test_the_plug_in_nears_the_least_asymptotic_error() -> None:
     rng = np.random.default_rng(0)
-    x = rng.uniform(size=20_000)
-    y = np.sin(2 * np.pi * x) + 0.3 * rng.normal(size=20_000)
+    x, n = rng.uniform(size=60_000), 60_000
+    y = np.sin(2 * np.pi * x) + 0.3 * rng.normal(size=n)
     grid = np.linspace(0.05, 0.95, 2001)  # of the inner part, which is what counts
     curvature = np.mean(((2 * np.pi) ** 2 * np.sin(2 * np.pi * grid)) ** 2)
-    best = (0.09 / (2 * math.sqrt(math.pi) * curvature * 20_000)) ** 0.2
-    assert plug_in(x, y, np.ones(20_000)) == pytest.approx(best, rel=0.03)
-    assert plug_in(3 + 10 * x, 100 * y, np.ones(20_000)) == pytest.approx(10 * plug_in(x, y, np.ones(20_000)), rel=1e-6)
+    best = (0.09 / (2 * math.sqrt(math.pi) * curvature * n)) ** 0.2
+    assert plug_in(x, y, np.ones(n)) == pytest.approx(best, rel=0.008)  # over seeds it is off by half a percent
+    x, y, ones = x[:1000], y[:1000], np.ones(1000)
+    assert plug_in(3 + 10 * x, 100 * y, ones) == pytest.approx(10 * plug_in(x, y, ones), rel=1e-6)
 
 
 def test_the_plug_in_of_estimators() -> None:
