@@ -17,6 +17,7 @@ NARROW = 3  # spaces of the nodes: narrower kernels are not seen
 NOISE = 1e-9  # a sum of weights below it is rounding of the transform
 FALL = 40.0  # of a logarithm: what is less by that is no part of a sum
 LEAST = np.float32(-75.0)  # the same in float32, whose smallest numbers are slow
+NOWHERE = 1e12  # a squared distance in units of the bandwidth at which there is no weight
 WINDOW = 64  # rows on either side, at most
 TOGETHER = 8  # bandwidths that see the same rows
 AT_ONCE = 1 << 22  # numbers that are transformed at once
@@ -81,17 +82,24 @@ def _windowed(
     reach = math.sqrt(nothing) * bandwidths.max()
     inside = np.searchsorted(x, x[at] + reach) - at, at - np.searchsorted(x, x[at] - reach)
     most = min(max(int(np.max(inside)), 2), WINDOW)
-    x_there, w, *v = (
-        sliding_window_view(np.pad(a, most), 2 * most + 1)[at] for a in (x, weight, *value.T.astype(np.float32))
-    )
-    w = w.astype(np.float32)
-    w[:, most] = own[at]
-    squares = (x_there - x[at, None]) ** 2
-    least = np.min(squares, axis=1, where=w > 0, initial=np.inf, keepdims=True)
+    size = float(np.ptp(x))
+
+    def windows(of: Floats, *ends: float) -> Floats:
+        found = sliding_window_view(np.pad(of, most, constant_values=ends or (0,)), 2 * most + 1)
+        return found if len(at) == len(x) else found[at]
+
+    squares = (windows(x, x[0] - size, x[-1] + size) - x[at, None]) ** 2  # beyond the ends lies nothing near
+    gaps = np.concatenate([[np.inf], np.diff(x), [np.inf]])
+    least = np.where(own > 0, 0.0, np.minimum(gaps[:-1], gaps[1:]) ** 2)[at, None]
     unit = bandwidths[0] ** 2  # numbers of about its size stay within the range of float32
-    squares = np.where(w > 0, squares, least) / unit  # what has no weight is to stay finite
-    squares, least = squares.astype(np.float32), (least / unit).astype(np.float32)
-    ones = np.ones(w.shape[1], dtype=np.float32)
+    squares, least = (squares / unit).astype(np.float32), (least / unit).astype(np.float32)
+    squares[own[at] == 0, most] = np.float32(NOWHERE)
+    w = None
+    if np.any(weight != 1) or np.any(own > 0):
+        w = windows(weight).astype(np.float32)
+        w[:, most] = own[at]
+    v = [windows(one) for one in value.T.astype(np.float32)]
+    ones = np.ones(2 * most + 1, dtype=np.float32)
     parameters = [np.float32(p) for p in parameters]
     linear = type(kernel) is Gaussian  # whose logarithm only has to be multiplied: no fresh memory for each bandwidth
     fall = formula(np, squares - least, *parameters)
@@ -104,7 +112,8 @@ def _windowed(
             np.subtract(formula(np, squares * scale, *parameters), formula(np, least * scale, *parameters), out=k)
         np.maximum(k, LEAST, out=k)
         np.exp(k, out=k)
-        k *= w
+        if w is not None:
+            k *= w
         total = k @ ones
         yield np.stack([np.einsum("qk,qk->q", k, one) / total for one in v], axis=1).astype(np.float64)
 
