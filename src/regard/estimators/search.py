@@ -29,7 +29,8 @@ from regard.estimators.rows import Rows
 from regard.scores.base import Kernel, Score
 
 STEP = 0.2  # of the grid in log h: narrower dips than that are rare
-LOOK, END = 1e6, 4e9  # pairs times features that one look of a wide search may cost, and its last descent
+LOOK, END = 4e5, 4e9  # pairs times features that one look of a wide search may cost, and its last descent
+SLOPES = 2.5  # times as many where slopes are fitted: few rows say too little of these
 ROUGH = 1e-5  # the relative change of a step that ends a first descent
 NEAR = 0.05  # of the lowest point of a first look, in log h
 SECANT = 1e-6  # a step of a secant after which the next one is beyond all that matters: their errors multiply
@@ -391,7 +392,7 @@ def search(
     def objective(of: Rows, dtype: Any = np.float64) -> Objective:
         return _objective(score, of, variables, named, outside, engine, threads, degree, dtype, smoother)
 
-    some = rows.some(max(int(math.sqrt(LOOK / d)), 150), random)
+    some = rows.some(max(int(math.sqrt(LOOK * (SLOPES if degree else 1) / d)), 150), random)
     whole = objective(rows)
     wide = whole if some is rows else objective(some)
     look = objective(some, np.float32) if isinstance(wide, Paired) and wide.smooth and not degree else wide
