@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import machine, page
 from benchmarks.cases import Case, picked
-from benchmarks.data import Answer, Inputs, Pool, cotangent_of, inputs_of, run
+from benchmarks.data import Inputs, Pool, answer_of, cotangent_of, inputs_of, run
 from benchmarks.memory import Processes, in_short
 from benchmarks.peers import OURS, RUNNERS
 from benchmarks.peers.ours import chosen
@@ -33,6 +33,7 @@ Result = dict[str, Any]
 def measure(case: Case, *, seconds: float, most: int, processes: Processes | None) -> Result:
     """Ours and each peer on one case."""
     inputs, cotangent = inputs_of(case), cotangent_of(case)
+    most = min(most, case.rounds or most)
     found, right = compared(case, inputs)
     result: Result = {"case": case.name, "title": case.title, "pairs": case.pairs, "engine": chosen(case, inputs)}
     if right:
@@ -40,7 +41,7 @@ def measure(case: Case, *, seconds: float, most: int, processes: Processes | Non
         for name, taken in timed(calls, seconds, min(LEAST, most), most).items():
             found[name] |= {"status": "timed", "seconds": taken, **summary(taken)}
             found[name]["compile"] = max(found[name]["first"] - found[name]["median"], 0.0)
-    if processes:
+    if processes and not case.select:  # which would run for minutes again
         for name in right:
             found[name]["memory"] = processes.peak(case, name)
         if OURS.name in right:
@@ -50,7 +51,7 @@ def measure(case: Case, *, seconds: float, most: int, processes: Processes | Non
 
 def compared(case: Case, inputs: Inputs) -> tuple[dict[str, Result], dict[str, Pool]]:
     """What is known of each runner after its first call, and those whose answers are right."""
-    answer = Answer(case, inputs)
+    answer = answer_of(case, inputs)
     found: dict[str, Result] = {}
     right: dict[str, Pool] = {}
     for name in (OURS.name, *case.peers):

@@ -29,6 +29,8 @@ class Case:
     most_bytes: int | None = None  # of memory over inputs and outputs
     environment: Mapping[str, str] = field(default_factory=dict)  # of a process of its own that the case needs
     engine: str = "auto"  # of ours
+    select: bool = False  # not to pool: to find the bandwidths of least leave-one-out error
+    rounds: int | None = None  # at most, where one takes minutes
 
     @property
     def title(self) -> str:
@@ -38,6 +40,7 @@ class Case:
         if self.hidden:
             sizes = [f"H = {self.hidden}", f"V = {self.values}", *self._unusual()]
         way = "forward and backward" if self.backward else "forward"
+        way = "bandwidths by leave-one-out" if self.select else way
         arrays = ["NumPy"] if self.library == "numpy" else []
         limits = [", ".join(f"{k}={v}" for k, v in self.environment.items())] if self.environment else []
         what = [f"{lead}{self.queries:,} x {self.keys:,}", *sizes, self.dtype, *arrays, way, *limits]
@@ -99,6 +102,8 @@ CASES: tuple[Case, ...] = (
     Case("cauchy", "cauchy", peers=("keops",), at_least={"keops": 20}, **DISTANCE),
     Case("gaussian-gradients", "gaussian", 8000, 8000, 3, 16, POOLING, {"keops": 15}, backward=True),
     Case("regression", "gaussian", 2000, 2000, 1, 1, ("statsmodels", "sklearn", "eager", "keops"), dtype="float64", library="numpy"),
+    Case("select-1000", "gaussian", 1000, 1000, 1, 1, ("statsmodels",), {"statsmodels": 100}, dtype="float64", library="numpy", select=True),
+    Case("select-500", "gaussian", 500, 500, 3, 1, ("statsmodels",), {"statsmodels": 300}, dtype="float64", library="numpy", select=True, rounds=1),
     *(
         dot_product(f"dot-{name}", shape, ("sdpa", "eager", *more), 1.0)
         for (name, shape), more in zip(HEADS.items(), (("compile", "flex", "keras"), (), (), ("keops",)), strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from benchmarks import bench, page
 from benchmarks.cases import CASES, picked
-from benchmarks.data import Answer, cotangent_of, inputs_of, run
+from benchmarks.data import Answer, Least, answer_of, cotangent_of, inputs_of, run
 from benchmarks.formulas import BANDWIDTHS, KERNELS
 from benchmarks.peers import OURS, RUNNERS
 from benchmarks.timing import timed
@@ -35,7 +36,7 @@ def test_the_table_is_well_formed():
 def test_ours_has_the_answer_of_the_case(name):
     case = BY_NAME[name].tiny()
     inputs = inputs_of(case)
-    answer = Answer(case, inputs)
+    answer = answer_of(case, inputs)
     errors = answer.errors(run(OURS.pool(case), inputs, answer.cotangent))
     assert answer.right(errors), (errors, answer.limits)
     assert len(errors) == (1 + len(inputs) if case.backward else 1)
@@ -48,6 +49,16 @@ def test_a_peer_that_the_tests_have_has_the_answer(peer):
             inputs = inputs_of(case)
             answer = Answer(case, inputs)
             assert answer.right(answer.errors(run(RUNNERS[peer].pool(case), inputs, answer.cotangent))), case
+
+
+def test_a_bandwidth_beside_the_least_is_wrong():
+    case = replace(BY_NAME["select-500"], queries=61, keys=61)
+    inputs = inputs_of(case)
+    least = Least(inputs)
+    (found,) = run(OURS.pool(case), inputs, None)
+    assert least.right(least.errors([found]))
+    assert not least.right(least.errors([1.1 * found]))
+    assert not least.right(least.errors([found * float("nan")]))
 
 
 def test_an_answer_with_one_wrong_row_is_wrong():

@@ -206,7 +206,23 @@ def test_scaled_and_mapped_parts_keep_what_they_have() -> None:
         ({"bandwidth": "cv"}, "`bandwidth` must be a number, one per feature, None, or one of loo, .*; got 'cv'"),
         ({"bandwidth": ["a", "b"]}, r"`bandwidth` must be a number, .*; got \['a', 'b'\]"),
         ({"bandwidth": [1.0, 2.0, 3.0]}, "`bandwidth` must be one number or one per feature; got 3 for 2 features"),
-        ({"bandwidth": [[1.0, 2.0]]}, "`bandwidth` must be one number or one per feature"),
+        ({"bandwidth": [[[1.0, 2.0]]]}, "`bandwidth` must be one number or one per feature"),
+        ({"bandwidth": [[1.0, 2.0, 3.0]]}, r"as a matrix must map the 2 features .*, \(P, 2\), .*; got shape \(1, 3\)"),
+        (
+            {"bandwidth": np.eye(2), "kernel": {0: "gaussian", 1: "gaussian"}},
+            "a metric needs one radial kernel .* has 2",
+        ),
+        ({"bandwidth": np.eye(2), "bandwidth_type": "nearest"}, 'a matrix needs bandwidth_type="fixed"'),
+        (
+            {"bandwidth": "scott", "metric": "learned"},
+            'metric="learned" needs .* one of loo, .*; got .scott. and .fixed.',
+        ),
+        ({"bandwidth": "scott", "bandwidth_type": "nearest"}, "gives lengths; bandwidth_type=.nearest. needs a number"),
+        ({"bandwidth": 1.5, "bandwidth_type": "adaptive"}, "must be a whole number of neighbours, .*; got 1.5"),
+        ({"bandwidth_type": "knn"}, "`bandwidth_type` must be one of fixed, nearest, adaptive; got 'knn'"),
+        ({"metric": "w"}, "`metric` must be one of features, learned; got 'w'"),
+        ({"unseen": "zero"}, "`unseen` must be one of error, ignore; got 'zero'"),
+        ({"missing": "nan"}, "`missing` must be one of error, drop; got 'nan'"),
         ({"bandwidth": -1.0}, "`bandwidth` of Gaussian must be positive; got -1"),
         ({"bandwidth": [1.0, np.nan]}, "`bandwidth` of Gaussian must be positive; got nan"),
         ({"outside": "zero"}, "`outside` must be one of nearest, nan, mean, error; got 'zero'"),
@@ -276,7 +292,7 @@ def objectives(rows: Rows, score: Any, v: Variables, criterion: str = "loo", deg
     memory = rows.leaving_one_out("nearest", "auto") if named.leaves_out else rows.seeing_all("nearest", "auto")
     loss = named.loss(rows)
     spread = np.where(np.ptp(rows.X, axis=0) > 0, 1.7, 1.0)
-    pairs = Paired(rows, memory, v, loss, Pairs(rows, score, spread, named.leaves_out, degree), True)
+    pairs = Paired(rows, memory, v, named, Pairs(rows, score, spread, named.leaves_out, degree), True)
     return [pairs] if degree else [Pooled(rows, memory, v, loss), pairs]
 
 
@@ -383,7 +399,7 @@ def test_of_nearly_equal_dips_the_one_with_the_lowest_ground_wins() -> None:
     class Dips:
         """Two dips; the grid comes near to the ground of the wide one, and hardly into the narrow, deeper one."""
 
-        variables = SimpleNamespace(low=np.array([0.0]), high=np.array([10.0]))
+        variables = SimpleNamespace(low=np.array([0.0]), high=np.array([10.0]), side="")
         rows, smooth = None, False
 
         def __call__(self, t: Any) -> float:

@@ -13,18 +13,23 @@ from benchmarks.formulas import BANDWIDTHS
 class Ours:
     name = "ours"
     title = "Regard"
-    how = "`rg.attention_pool`, with the engine that it chooses."
+    how = "`rg.attention_pool`, with the engine that it chooses; `rg.NadarayaWatsonRegressor` for bandwidths."
     compiles = False
 
     def cannot(self, case: Case) -> str | None:
         return None
 
     def pool(self, case: Case) -> Pool:
+        def selected(given: Inputs) -> torch.Tensor:
+            key, value = (given[name].numpy() for name in ("key", "value"))
+            model = rg.NadarayaWatsonRegressor(engine=case.engine, random_state=0).fit(key, value[:, 0])
+            return torch.from_numpy(model.bandwidth_)
+
         def pooled(given: Inputs) -> torch.Tensor:
             out = rg.attention_pool(*arguments(case, given), engine=case.engine)
             return torch.from_numpy(out) if case.library == "numpy" else out
 
-        return pooled
+        return selected if case.select else pooled
 
 
 def arguments(case: Case, given: Inputs) -> tuple:

@@ -14,7 +14,9 @@ from benchmarks.data import Inputs, Pool
 class Statsmodels:
     name = "statsmodels"
     title = "statsmodels"
-    how = "`KernelReg(reg_type='lc')` with the bandwidth given, `.fit(query)`."
+    how = (
+        "`KernelReg(reg_type='lc')` with the bandwidth given, `.fit(query)`; with `bw='cv_ls'` where it is to be found."
+    )
     compiles = False
 
     def cannot(self, case: Case) -> str | None:
@@ -25,6 +27,13 @@ class Statsmodels:
     def pool(self, case: Case) -> Pool:
         from statsmodels.nonparametric.kernel_regression import KernelReg
 
+        def selected(given: Inputs) -> torch.Tensor:
+            key, value = (given[name].numpy() for name in ("key", "value"))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of its search
+                model = KernelReg(value[:, 0], key, var_type="c" * case.dim, reg_type="lc", bw="cv_ls")
+            return torch.from_numpy(model.bw)
+
         def pooled(given: Inputs) -> torch.Tensor:
             query, key, value = (given[name].numpy() for name in ("query", "key", "value"))
             with warnings.catch_warnings():
@@ -32,4 +41,4 @@ class Statsmodels:
                 model = KernelReg(value[:, 0], key, var_type="c" * case.dim, reg_type="lc", bw=np.ones(case.dim))
                 return torch.from_numpy(model.fit(query)[0][:, None])
 
-        return pooled
+        return selected if case.select else pooled

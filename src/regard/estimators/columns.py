@@ -106,9 +106,7 @@ class Columns:
         for c in range(width):
             declared, ordered = _declared(X, names, c) if categorical is not None else (None, False)
             by_dtype = declared is not None or ordered is None
-            kind = kinds.get(c) or (("ordered" if ordered else "unordered") if by_dtype else None)
-            if kind == "":  # named, without a kind
-                kind = "ordered" if ordered else "unordered"
+            kind = kinds.get(c) or (("ordered" if ordered else "unordered") if by_dtype or c in kinds else None)
             name = c if names is None else names[c]
             columns.append(None if kind is None else Column.of(name, _labels(X, names, c), kind, declared))
         return Columns(tuple(columns), tuple(range(width) if names is None else names)) if any(columns) else None
@@ -118,12 +116,17 @@ class Columns:
         names = _names(X)
         out = []
         for c, column in enumerate(self.columns):
-            labels = _labels(X, names, c)
             if column is not None:
-                out.append(column.coded(labels, unseen))
+                out.append(column.coded(_labels(X, names, c), unseen))
+                continue
+            plain = np.asarray(
+                X[:, c] if names is None and hasattr(X, "ndim") else () if names is None else X[names[c]]
+            )
+            if plain.dtype.kind in "fiub" and len(plain) == len(X):
+                out.append(plain.astype(np.float64))
                 continue
             try:
-                out.append(np.array([np.nan if absent(x) else x for x in labels], dtype=np.float64))
+                out.append(np.array([np.nan if absent(x) else x for x in _labels(X, names, c)], dtype=np.float64))
             except (TypeError, ValueError) as error:
                 raise ValueError(
                     f"column {self.names[c]!r}: {error}. If these are categories, give the column a categorical "

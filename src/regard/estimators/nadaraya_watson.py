@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -21,25 +21,28 @@ from regard.estimators.columns import MISSING, UNSEEN
 from regard.estimators.criteria import CRITERIA
 from regard.estimators.inputs import threads_of
 from regard.estimators.memory import OUTSIDE, Floats, Memory
+from regard.estimators.metric import checked_metric, learn_metric, with_metric
 from regard.estimators.neighbours import TYPES, numbers_of_neighbours, with_neighbours
 from regard.estimators.plugin import plug_in
 from regard.estimators.pooled import PooledClassifier, PooledRegressor
 from regard.estimators.rows import Rows
-from regard.estimators.search import Selection, search
+from regard.estimators.search import Selection, Smoother, search
 from regard.scores import Gaussian
 from regard.scores.base import Score
 
 THUMB = ("scott", "silverman")
 RULES = (*(name for name, c in CRITERIA.items() if c.numbers), *THUMB, "plugin")
 CLASS_RULES = (*(name for name, c in CRITERIA.items() if c.classes), *THUMB)
-CHOICES = {"bandwidth_type": tuple(TYPES), "outside": OUTSIDE, "unseen": UNSEEN, "missing": MISSING}
+METRICS = ("features", "learned")
+CHOICES = {"bandwidth_type": tuple(TYPES), "metric": METRICS, "outside": OUTSIDE, "unseen": UNSEEN, "missing": MISSING}
 
 
 def check_parameters(estimator: Any, rules: Sequence[str] = RULES) -> None:
     """Raise ValueError for what no data can make right."""
     for name, known in CHOICES.items():
-        if getattr(estimator, name) not in known:
-            raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {getattr(estimator, name)!r}.")
+        value = getattr(estimator, name, known[0])  # not every estimator has every choice
+        if value not in known:
+            raise ValueError(f"`{name}` must be one of {', '.join(known)}; got {value!r}.")
     bandwidth = estimator.bandwidth
     if isinstance(bandwidth, str) and bandwidth in rules:
         return
@@ -49,7 +52,13 @@ def check_parameters(estimator: Any, rules: Sequence[str] = RULES) -> None:
         )
 
 
-def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Score:
+def fitted_score(
+    estimator: Any,
+    given: Rows,
+    rows: Rows,
+    degree: int = 0,
+    smoother: Callable[[Score, Rows], Smoother] | None = None,
+) -> Score:
     """The score that the estimator's ``kernel`` means, with the numbers that its ``bandwidth`` means."""
     X, d = given.X, given.X.shape[1]
     kernel, bandwidth, engine = estimator.kernel, estimator.bandwidth, estimator.engine
@@ -62,12 +71,31 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Sc
         return score
     if not np.isfinite(own_bandwidth(score, d)).any():
         raise ValueError(f"`kernel` has no bandwidth to set; give bandwidth=None to use it as it is. It is {score!r}.")
-    side = TYPES[estimator.bandwidth_type]
+    side = TYPES[getattr(estimator, "bandwidth_type", "fixed")]
     lengths = np.isinf(upper_ends(score, d))
     if side and isinstance(bandwidth, str) and bandwidth not in CRITERIA:
         raise ValueError(
             f"bandwidth={bandwidth!r} gives lengths; bandwidth_type={estimator.bandwidth_type!r} needs a number of "
             f"neighbours, a share of the rows, or one of {', '.join(CRITERIA)}."
+        )
+    if np.ndim(bandwidth) == 2:
+        if side:
+            raise ValueError('`bandwidth` as a matrix needs bandwidth_type="fixed".')
+        estimator.metric_ = checked_metric(bandwidth, score, d)
+        fitted = with_metric(score, estimator.metric_)
+        estimator.bandwidth_ = own_bandwidth(fitted, d)
+        return fitted
+    # of one output, the report is in its units; of several, each is divided by its variance
+    ranges = [max(float(np.ptp(of.value)), 1e-300) for of in (given, rows)]
+    variance = (ranges[0] / ranges[1]) ** 2 if rows.value.shape[1] == 1 else 1.0
+    learned = getattr(estimator, "metric", "features") == "learned"
+    if learned and degree:
+        raise ValueError(f'metric="learned" is for local constant fits; this one is of degree {degree}.')
+    if learned and (side or not isinstance(bandwidth, str) or bandwidth not in CRITERIA):
+        able = ", ".join(name for name, c in CRITERIA.items() if c.leaves_out)
+        raise ValueError(
+            f'metric="learned" needs bandwidth_type="fixed" and a criterion as `bandwidth`, one of {able}; '
+            f"got {bandwidth!r} and {estimator.bandwidth_type!r}."
         )
     if not isinstance(bandwidth, str):
         given_h = np.asarray(bandwidth, dtype=np.float64)
@@ -83,9 +111,6 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Sc
         found = plugged_in(score, rows)
         estimator.selection_ = Selection.of(bandwidth, found, names)
     else:
-        # of one output, the report is in its units; of several, each is divided by its variance
-        ranges = [max(float(np.ptp(of.value)), 1e-300) for of in (given, rows)]
-        variance = (ranges[0] / ranges[1]) ** 2 if rows.value.shape[1] == 1 else 1.0
         found, estimator.selection_ = search(
             score,
             rows,
@@ -98,8 +123,22 @@ def fitted_score(estimator: Any, given: Rows, rows: Rows, degree: int = 0) -> Sc
             degree=degree,
             variance=variance,
             side=side,
+            smoother=smoother,
         )
     fitted = with_bandwidth(score, found)
+    if learned:
+        estimator.metric_, estimator.selection_ = learn_metric(
+            fitted,
+            rows,
+            found,
+            criterion=bandwidth,
+            outside=estimator.outside,
+            engine=engine,
+            threads=threads,
+            names=names,
+            variance=variance,
+        )
+        fitted = with_metric(fitted, estimator.metric_)
     estimator.bandwidth_ = np.where(lengths, found, own_bandwidth(fitted, d)) if side else own_bandwidth(fitted, d)
     if not side:
         return fitted
@@ -137,21 +176,47 @@ class NadarayaWatsonRegressor(PooledRegressor):
     kernel : str, score or dictionary, default "gaussian"
         The name of a radial kernel (``regard.scores.kernels()`` lists them), or a score, such as
         ``rg.RationalQuadratic(alpha=2.0)`` or ``rg.Gaussian(1.0).on([0]) + rg.WangVanRyzin(0.1).on([1])``, or a
-        product: ``{"age": "gaussian", "sex": rg.AitchisonAitken(0.2, levels=2)}``, from columns, by name or position,
-        to one of both. A column that is not named does not matter.
-    bandwidth : number, one per feature, None or str, default "loo"
-        In the units of the features; h divides the difference.
+        product: ``{"age": "gaussian", "sex": "li_racine"}``, from columns, by name or position, to one of both. A
+        column that is not named in a product does not matter. A name alone is the kernel of the columns of numbers;
+        beside it unordered categories get ``AitchisonAitken``, ordered ones ``WangVanRyzin``, as in the published fits
+        of R's np. In a product these can be "aitchison_aitken" or "li_racine", "wang_van_ryzin" or "ordered_li_racine".
+    bandwidth : number, one per feature, matrix, None or str, default "loo"
+        In the units of the features; h divides the difference. A matrix (P, features) compares ``W x``. What has to be
+        searched lies between half the smallest gap between two values of the feature and 50 times its range (an
+        irrelevant feature gets the widest); the numbers of categorical kernels are searched with the lengths.
+        ``selection_`` reports.
 
-        - ``"loo"``: one per feature, of least leave-one-out squared error, between half the smallest gap between two
-          values of the feature and 50 times its range (an irrelevant feature gets the widest). The numbers of
-          categorical kernels are searched with them. The criterion of several outputs is the mean over them of
-          error over variance.
+        - ``"loo"``: one per feature, of least leave-one-out squared error. The criterion of several outputs is the
+          mean over them of error over variance.
         - ``"loo_shared"``: the same, one factor of the standard deviations of the features.
+        - ``"aicc"``: the corrected Akaike information criterion,
+          ``log(RSS / n) + (1 + tr H / n) / (1 - (tr H + 2) / n)``, with the hat matrix H of this estimator.
+        - ``"gcv"``: generalised cross-validation, ``(RSS / n) / (1 - tr H / n)^2``.
         - ``"scott"``, ``"silverman"``: ``s n^(-1/(d+4))``, ``s (n (d+2) / 4)^(-1/(d+4))``, times the canonical
           bandwidth of the kernel over that of the Gaussian; s is the standard deviation.
+        - ``"plugin"``: one feature; of least asymptotic error of a local linear fit, which is that of the local
+          constant fit too where the rows are spread evenly (elsewhere its bias has a term that the rule does not see).
         - None: the numbers that the score has.
 
         By all rules a constant feature gets 1.
+    bandwidth_type : {"fixed", "nearest", "adaptive"}, default "fixed"
+        What a bandwidth is: a length, or a number of rows k (below 1 a share of them), so that the length is the
+        distance, feature by feature, to the k-th nearest row: of the query ("nearest"), or of each training row, which
+        does not count itself ("adaptive"). Criteria choose k. In leave-one-out, training rows keep their lengths.
+    metric : {"features", "learned"}, default "features"
+        "learned": from the bandwidths of a leave-one-out criterion on, a matrix W that compares ``W x``, of least
+        criterion. It has as many numbers as features squared; judge it by rows that were not in the fit.
+    categorical_features : "from_dtype", None, list, mask or dictionary, default "from_dtype"
+        Which columns are categories. "from_dtype": those of a pandas or polars frame whose dtype says so, ordered if it
+        says that (an Enum of polars is not ordered). Names, positions, or a mask: these too, unordered unless
+        their dtype is ordered; ``{"job": "unordered", "rank": "ordered"}`` says which. None: none. Ordered numbers
+        differ by their values, other ordered levels by their rank, in the order that the dtype declares or else sorted.
+    unseen : {"error", "ignore"}, default "error"
+        What ``predict`` does with a level that was not in the fit: a ValueError that names it, or no training row is of
+        the same level (of ordered levels the distance still counts).
+    missing : {"error", "drop"}, default "error"
+        "drop": rows with a missing feature or target are left out of the fit, ``X_`` and ``y_``; the prediction of such
+        a row is NaN.
     outside : {"nearest", "nan", "mean", "error"}, default "nearest"
         What a row gets that has no training row within the support of the kernel: the value of the nearest by the
         score's own distance (ties averaged), NaN, the mean, or a ValueError. Leave-one-out asks the same; with "nan"
@@ -171,8 +236,12 @@ class NadarayaWatsonRegressor(PooledRegressor):
     ----------
     bandwidth_ : (features,), the bandwidths in use; inf for a feature that does not matter, NaN for one that the score
         looks at without a bandwidth
+        (an entry is a number of neighbours where ``bandwidth_type`` says so)
+    selection_ : how a rule found them: criterion, value, starts, evaluations, whether it converged, which features are
+        at an end of what they may be; not there for given numbers
+    metric_ : (P, features of the radial kernel), where there is one
     score_ : the fitted score
-    X_, y_, sample_weight_ : the training data, as given; weights are 1 unless given
+    X_, y_, sample_weight_ : the training data, as given, categories as numbers; weights are 1 unless given
     n_features_in_, feature_names_in_ : as in scikit-learn
 
     Notes
@@ -182,13 +251,17 @@ class NadarayaWatsonRegressor(PooledRegressor):
     Raises
     ------
     ValueError : in ``fit`` for an unknown kernel, rule or engine, bandwidths that are not positive or not one per
-        feature, a rule of thumb for a kernel of infinite variance; in ``predict`` as ``outside`` says.
+        feature, a rule of thumb for a kernel of infinite variance, missing values; in ``predict`` as ``outside`` and
+        ``unseen`` say.
 
     References
     ----------
     Nadaraya (1964), On estimating regression, Theory of Probability and Its Applications 9, eq. 1;
     Watson (1964), Smooth regression analysis, Sankhya A 26, eq. 2.1; leave-one-out: Hardle & Marron (1985), Optimal
-    bandwidth selection in nonparametric regression function estimation, Annals of Statistics 13.
+    bandwidth selection in nonparametric regression function estimation, Annals of Statistics 13; AICc: Hurvich,
+    Simonoff & Tsai (1998), Journal of the Royal Statistical Society B 60; GCV: Craven & Wahba (1979), Numerische
+    Mathematik 31; plug-in: Ruppert, Sheather & Wand (1995), Journal of the American Statistical Association 90; mixed
+    data: Racine & Li (2004), Journal of Econometrics 119; learned metric: Weinberger & Tesauro (2007), AISTATS.
 
     Examples
     --------
@@ -209,6 +282,7 @@ class NadarayaWatsonRegressor(PooledRegressor):
         bandwidth: Any = "loo",
         *,
         bandwidth_type: str = "fixed",
+        metric: str = "features",
         categorical_features: Any = "from_dtype",
         unseen: str = "error",
         missing: str = "error",
@@ -221,6 +295,7 @@ class NadarayaWatsonRegressor(PooledRegressor):
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.bandwidth_type = bandwidth_type
+        self.metric = metric
         self.categorical_features = categorical_features
         self.unseen = unseen
         self.missing = missing
@@ -250,14 +325,18 @@ class NadarayaWatsonClassifier(PooledClassifier):
     ----------
     class_weight : dictionary, "balanced" or None, default None
         What the rows of a class weigh, beside ``sample_weight``; "balanced" gives all classes the same sum.
-    kernel, bandwidth, outside, engine, rtol, n_jobs, random_state :
-        As in ``NadarayaWatsonRegressor``. The criterion of leave-one-out is the Brier score, the squared error of the
-        probabilities. For ``outside="nan"`` the probabilities are NaN, and ``predict`` raises.
+    bandwidth : number, one per feature, matrix, None or str, default "loo"
+        As in ``NadarayaWatsonRegressor``. Criteria are ``"loo"`` or ``"brier"``, the Brier score of leave-one-out (the
+        squared error of the probabilities), ``"loo_shared"``, and ``"log_loss"``, the mean of ``-log P`` of the true
+        class, where P is mixed with 1e-6 of even odds. ``"log_loss"`` is the one to take for calibrated probabilities.
+    kernel, bandwidth_type, metric, categorical_features, unseen, missing, outside, engine, rtol, n_jobs, random_state :
+        As in ``NadarayaWatsonRegressor``. For ``outside="nan"`` the probabilities are NaN, and ``predict`` raises.
 
     Attributes
     ----------
     classes_ : (classes,), sorted
-    bandwidth_, score_, X_, y_, n_features_in_, feature_names_in_ : as in ``NadarayaWatsonRegressor``
+    bandwidth_, selection_, metric_, score_, X_, y_, n_features_in_, feature_names_in_ :
+        As in ``NadarayaWatsonRegressor``.
     sample_weight_ : the weights of the training rows, those of their classes included
 
     Raises
@@ -285,6 +364,7 @@ class NadarayaWatsonClassifier(PooledClassifier):
         bandwidth: Any = "loo",
         *,
         bandwidth_type: str = "fixed",
+        metric: str = "features",
         class_weight: Any = None,
         categorical_features: Any = "from_dtype",
         unseen: str = "error",
@@ -299,6 +379,7 @@ class NadarayaWatsonClassifier(PooledClassifier):
         self.bandwidth = bandwidth
         self.class_weight = class_weight
         self.bandwidth_type = bandwidth_type
+        self.metric = metric
         self.categorical_features = categorical_features
         self.unseen = unseen
         self.missing = missing

@@ -21,7 +21,9 @@ HELD = 1 << 24  # numbers that may be kept from one bandwidth to the next: 128 M
 BLOCK = 1 << 17  # pairs of a block: they stay in the cache
 RIDGE = 1e-11  # of the slopes, in units of what the window says of them: a thin window's slopes shrink to nothing
 CLOSE = 30.0  # numbers whose squared difference may be taken from their squares: 900 units in the last place
-THIN = 1e-30  # sums of weights below it are taken again, in units of the largest
+# logarithms of weights are cut off below, since numbers without all their digits are ten times as slow; and sums of
+# weights, from which on that is beyond all digits: smaller ones are taken again, in units of the largest weight
+SMALL = {"float32": (-75.0, 1e-23), "float64": (-600.0, 1e-200)}
 ROUNDING = 64 * np.finfo(float).eps
 FALL = 40.0  # of a logarithm: what is less by that is no part of a sum
 
@@ -224,13 +226,14 @@ class Pairs:
         n = len(self.rows.X)
         keep = keep and self.held is not None and n * n * (1 + len(self.radial)) <= HELD
         fit, own, kept = np.empty((n, self.rows.value.shape[1])), np.empty(n), []
-        for seen in self._seen(h):
+        for seen in self.blocks(h, keep):
             fit[seen.block.at], own[seen.block.at] = seen.fit, seen.own
             if keep:
                 kept.append(seen)
         return fit, own, kept if keep else None
 
-    def _seen(self, h: Floats) -> Iterator[Seen]:
+    def blocks(self, h: Floats, keep: bool = False) -> Iterator[Seen]:
+        """The blocks at bandwidths (D,), one by one; unless they are to be kept, all in the same memory."""
         ratio = (h / self.spread)[self.lengths]
         reach = self._reach(float(ratio[0])) if self.sorted else None
         table = self._table(h)
@@ -240,7 +243,7 @@ class Pairs:
                 z = self.z[:, 0]
                 low, high = z[block.at.start] - reach[n], z[block.at.stop - 1] + reach[n]
                 keys = slice(int(np.searchsorted(z, low)), int(np.searchsorted(z, high, "right")))
-            yield self._look(block, keys, ratio, table)
+            yield self._look(block, keys, ratio, table, block.at.start if keep else 0)
 
     def _reach(self, ratio: float) -> Floats:
         """(blocks,): beyond this distance nothing counts, beside what the nearest key of each row gives."""
@@ -278,30 +281,32 @@ class Pairs:
         )
         return np.asarray(found, dtype=self.dtype)
 
-    def _look(self, block: Block, keys: slice, ratio: Floats, table: Floats | None) -> Seen:
+    def _look(self, block: Block, keys: slice, ratio: Floats, table: Floats | None, place: int) -> Seen:
         at = block.at
         rows = np.arange(at.start, at.stop)
         parts: list[Floats] = []
         score: Any = 0.0
         for part, features in self.radial:
             if type(part.leaf) is Gaussian:
-                parts.append(self._squared(part.name, block, keys, ratio, features, -float(part.factor) / 2))
+                parts.append(self._squared((part.name, place), block, keys, ratio, features, -float(part.factor) / 2))
                 score = parts[-1] if isinstance(score, float) else score + parts[-1]
             else:
-                parts.append(self._squared(part.name, block, keys, ratio, features))
+                parts.append(self._squared((part.name, place), block, keys, ratio, features))
                 score = score + part.factor * self._formula(part, parts[-1])
         if table is not None:
             score = score + table[block.codes]
         if isinstance(score, float):
             score = np.zeros((len(rows), keys.stop - keys.start), dtype=self.dtype)
-        weight = np.exp(score, out=self._room("weight", block, score.shape))
+        least, small = SMALL[np.dtype(self.dtype).name]
+        weight = np.maximum(score, least, out=self._room(("weight", place), score.shape))
+        np.exp(weight, out=weight)
         if self._weighs:
             weight *= self.rows.weight[keys]
         own = self.own_weight[at].astype(self.dtype)
         weight[rows - at.start, rows - keys.start] = own
         columns = block.columns[keys]
         sums = (weight @ columns).astype(np.float64)
-        thin = np.flatnonzero(sums[:, 0] < THIN)
+        thin = np.flatnonzero(sums[:, 0] < small)
         if thin.size:  # all keys are far: in units of the nearest
             few = np.where(self.rows.weight[keys] > 0, score[thin], -np.inf)
             few[np.arange(thin.size)[own[thin] == 0], (rows[thin] - keys.start)[own[thin] == 0]] = -np.inf
@@ -318,9 +323,8 @@ class Pairs:
     def _weighs(self) -> bool:
         return bool(np.any(self.rows.weight != 1))
 
-    def _room(self, name: str, block: Block, shape: tuple[int, ...]) -> Floats:
+    def _room(self, key: tuple[str, int], shape: tuple[int, ...]) -> Floats:
         """Memory that is written again at each bandwidth: fresh pages cost as much as the numbers in them."""
-        key = name, block.at.start if self.held is not None else 0
         size = math.prod(shape)
         if key not in self.scratch or self.scratch[key].size < size:
             self.scratch[key] = np.empty(size + size // 4, dtype=self.dtype)
@@ -331,13 +335,19 @@ class Pairs:
         return {}
 
     def _squared(
-        self, name: str, block: Block, keys: slice, ratio: Floats, features: Integers, factor: float | None = None
+        self,
+        place: tuple[str, int],
+        block: Block,
+        keys: slice,
+        ratio: Floats,
+        features: Integers,
+        factor: float | None = None,
     ) -> Floats:
         """(B, k) the squared distances, times the factor if there is one."""
         shape = block.at.stop - block.at.start, keys.stop - keys.start
         if not features.size:
             return np.zeros(shape, dtype=self.dtype)
-        out = self._room(name, block, shape)
+        out = self._room(place, shape)
         if block.squares is None:  # the block's centre first: narrow kernels far from the middle keep their digits
             z = (self.z[:, 0] - block.centre[0]) / ratio[0]
             q, k = z[block.at], z[keys]
@@ -396,7 +406,7 @@ class Pairs:
         ratio = (h / self.spread)[self.lengths]
         to_inverse = [np.zeros(len(features)) for _, features in self.radial]
         kinds = np.zeros(len(self.kinds[1][0])) if self.coded else None
-        for s in seen if seen is not None else self._seen(h):
+        for s in seen if seen is not None else self.blocks(h):
             b = s.block
             g = self._to_scores(s, to_fit[b.at], None if to_own is None else to_own[b.at])
             for n, (part, features) in enumerate(self.radial):
@@ -434,7 +444,7 @@ class Pairs:
             to_sum = pull if to_own is None else pull + (to_own * s.diagonal)[:, None] * s.coefficients
             left = np.concatenate([-to_sum, to_fit], axis=1) * s.coefficients
             left[lost] = 0.0
-            out = self._room("gradient", b, s.weight.shape)
+            out = self._room(("gradient", 0), s.weight.shape)
             g = np.matmul(left.astype(self.dtype), b.columns[s.keys].T, out=out)
         else:
             first = b.columns[s.keys, : s.coefficients.shape[1]]

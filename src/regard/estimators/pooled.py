@@ -54,6 +54,11 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         self._memory = Memory(key, given.value, self.sample_weight_, outside, self.engine)
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = getattr(self, "missing", "error") == "drop"
+        return tags
+
     def _queries(self, X: Any) -> Floats:
         check_is_fitted(self)
         X = checked(self, X, reset=False)

@@ -26,10 +26,12 @@ class Rows:
         """The distinct rows that count, sorted, in float64: any order, and counts or copies, give the same numbers."""
         live = np.flatnonzero(self.count)
         both = np.concatenate([self.X, self.value], axis=1, dtype=np.float64)[live]
-        rows, first, back = np.unique(both, axis=0, return_index=True, return_inverse=True)
-        count = np.bincount(back.ravel(), weights=self.count[live]).astype(np.float64)
+        order = np.lexsort(both.T[::-1])
+        both = both[order]
+        new = np.concatenate([[True], np.any(both[1:] != both[:-1], axis=1)])
+        count = np.bincount(np.cumsum(new) - 1, weights=self.count[live][order]).astype(np.float64)
         d = self.X.shape[1]
-        return Rows(rows[:, :d], rows[:, d:], count, self.factor[live][first])
+        return Rows(both[new, :d], both[new, d:], count, self.factor[live][order[new]])
 
     @property
     def weight(self) -> Floats:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.optimize import Bounds, minimize, minimize_scalar, toms748
+from scipy.optimize import Bounds, minimize, minimize_scalar, newton, toms748
 
 from regard.estimators.bandwidths import (
     compact,
@@ -28,8 +29,11 @@ from regard.estimators.rows import Rows
 from regard.scores.base import Kernel, Score
 
 STEP = 0.2  # of the grid in log h: narrower dips than that are rare
-LOOK, END = 1e6, 4e9  # pairs times features that one look of a wide search may cost, and its last descent
-NEAR = 0.02  # of the lowest point, in log h, on either side
+LOOK, END = 4e5, 4e9  # pairs times features that one look of a wide search may cost, and its last descent
+SLOPES = 2.5  # times as many where slopes are fitted: few rows say too little of these
+ROUGH = 1e-5  # the relative change of a step that ends a first descent
+NEAR = 0.05  # of the lowest point of a first look, in log h
+SECANT = 1e-6  # a step of a secant after which the next one is beyond all that matters: their errors multiply
 LINE = 4000  # rows whose errors are looked at where all rows are seen on nodes
 FEW = 2000  # rows, up to which all pairs in NumPy are the fastest
 
@@ -175,12 +179,17 @@ class Paired:
     rows: Rows
     memory: Memory  # what a row gets outside all supports
     variables: Variables
-    loss: Loss
+    criterion: Criterion
     pairs: Pairs
     smooth: bool
     sloped: bool = True
     evaluations: int = 0
     known: dict[bytes, float] = field(default_factory=dict)
+    parts: dict[int, Loss] = field(default_factory=dict)
+
+    @cached_property
+    def loss(self) -> Loss:
+        return self.criterion.loss(self.rows)
 
     def __call__(self, t: Floats) -> float:
         if t.tobytes() in self.known:
@@ -194,6 +203,10 @@ class Paired:
     def slope(self, t: Floats) -> tuple[float, Floats]:
         self.evaluations += 1
         h = self.variables.bandwidth(t)
+        found = self._by_blocks(h) if self.pairs.leaves_out else None
+        if found is not None:
+            self.known[t.tobytes()] = found[0]
+            return found[0], self.variables.pull_back(t, found[1])
         fit, own, seen = self.pairs.fit(h)
         value, to_fit, to_own = self.loss(self._filled(t, fit), own)
         self.known[t.tobytes()] = value
@@ -202,11 +215,80 @@ class Paired:
         grads = self.pairs.backward(h, seen, to_fit, None if self.pairs.leaves_out else to_own)
         return value, self.variables.pull_back(t, grads)
 
+    def _by_blocks(self, h: Floats) -> tuple[float, dict[str, Floats]] | None:
+        """The criterion and its gradient, block by block while it is in the cache; None if it is not so easy.
+
+        The criterion of all rows is the mean of those of the blocks, by their weights, if they were left out.
+        """
+        value, grads, weight = 0.0, dict[str, Floats](), self.rows.weight
+        to_fit = np.zeros_like(self.rows.value)
+        for seen in self.pairs.blocks(h):
+            at = seen.block.at
+            if at.start not in self.parts:
+                self.parts[at.start] = self.criterion.loss(self.rows.at(np.arange(at.start, at.stop)))
+            share = weight[at].sum() / weight.sum()
+            found, to_fit[at], _ = self.parts[at.start](seen.fit, seen.own)
+            if found == REFUSED:
+                return None
+            to_fit[at] *= share
+            value += share * found
+            for name, grad in self.pairs.backward(h, [seen], to_fit, None).items():
+                grads[name] = grads[name] + grad if name in grads else grad
+        return value, grads
+
     def _filled(self, t: Floats, fit: Floats) -> Floats:
         empty = np.isnan(fit).any(axis=1)
         if not empty.any() or self.memory.outside == "nan":
             return fit
         return self.memory.filled(self.variables.score_at(t), self.rows.X, fit, empty)
+
+
+class Smoother(Protocol):
+    """Fits of the rows that it was made of."""
+
+    def fit(self, query: Floats) -> Floats:
+        """(Q, V)"""
+        ...
+
+    def leave_one_out(self) -> Floats:
+        """(n, V): what each row gets from all the others."""
+        ...
+
+    def own(self) -> Floats:
+        """(n,): the share that one count of each row has in its own fit."""
+        ...
+
+
+@dataclass(eq=False)
+class Smoothed:
+    """A criterion of whatever smoother a score makes of the rows, by its fits and own shares; without gradients.
+
+    f_{-i} = (f_i - l_i v_i) / (1 - l_i)
+    """
+
+    rows: Rows
+    variables: Variables
+    criterion: Criterion
+    smoother: Callable[[Score, Rows], Smoother]
+    smooth: bool = False
+    sloped: bool = False
+    evaluations: int = 0
+    known: dict[bytes, float] = field(default_factory=dict)
+
+    def __call__(self, t: Floats) -> float:
+        key = self.variables.bandwidth(t).tobytes()
+        if key not in self.known:
+            self.evaluations += 1
+            made = self.smoother(self.variables.score_at(t), self.rows)
+            if self.criterion.leaves_out:
+                found = made.leave_one_out(), np.zeros(len(self.rows.X))
+            else:
+                found = made.fit(self.rows.X), self.rows.count * made.own()
+            self.known[key] = self.criterion.loss(self.rows)(*found)[0]
+        return self.known[key]
+
+    def slope(self, t: Floats) -> tuple[float, Floats]:
+        raise NotImplementedError("a smoother has no gradients.")
 
 
 @dataclass(frozen=True)
@@ -289,6 +371,7 @@ def search(
     degree: int = 0,
     variance: float = 1.0,
     side: str = "",
+    smoother: Callable[[Score, Rows], Smoother] | None = None,
 ) -> tuple[Floats, Selection]:
     """(D,): the bandwidths of the score that make the criterion of ``CRITERIA`` least, and how they were found.
 
@@ -296,7 +379,8 @@ def search(
     wherever a look along one variable finds less; for kernels with a support, where the criterion has edges and
     steps, Powell's method after it. Of many rows, the wide search sees some, the last steps all. ``degree`` is that of
     the local polynomials, ``variance`` what the squared values were divided by. With a ``side``, "query" or "key",
-    lengths are numbers of its neighbours.
+    lengths are numbers of its neighbours. ``smoother`` makes the fits where pairs cannot: of many rows on a line, and
+    of scores that are no product of kernels.
     """
     named = CRITERIA[criterion]
     variables = Variables.of(score, rows, named.shared, side, named.leaves_out)
@@ -306,9 +390,9 @@ def search(
         return variables.fixed, Selection.of(criterion, variables.fixed, names)
 
     def objective(of: Rows, dtype: Any = np.float64) -> Objective:
-        return _objective(score, of, variables, named, outside, engine, threads, degree, dtype)
+        return _objective(score, of, variables, named, outside, engine, threads, degree, dtype, smoother)
 
-    some = rows.some(max(int(math.sqrt(LOOK / d)), 150), random)
+    some = rows.some(max(int(math.sqrt(LOOK * (SLOPES if degree else 1) / d)), 150), random)
     whole = objective(rows)
     wide = whole if some is rows else objective(some)
     look = objective(some, np.float32) if isinstance(wide, Paired) and wide.smooth and not degree else wide
@@ -362,6 +446,7 @@ def _objective(
     threads: int | None,
     degree: int,
     dtype: Any,
+    smoother: Callable[[Score, Rows], Smoother] | None,
 ) -> Objective:
     """By all pairs where that is the fastest, or the only way to the gradient; else by the front door."""
     d = rows.X.shape[1]
@@ -369,10 +454,13 @@ def _objective(
     loss, smooth = criterion.loss(rows), not compact(score, d)
     memory = (rows.leaving_one_out if criterion.leaves_out else rows.seeing_all)(outside, engine, threads)
     own = not criterion.leaves_out
-    if not variables.side and supported(score, d) and (degree or own or (engine == "auto" and len(rows.X) <= FEW)):
+    paired = not variables.side and supported(score, d)
+    if smoother is not None and degree and (not paired or (len(rows.X) > FEW and variables.low.size == 1)):
+        return Smoothed(rows, variables, criterion, smoother)
+    if paired and (degree or own or (engine == "auto" and len(rows.X) <= FEW)):
         spread = deviations(rows.X, rows.count)
         pairs = Pairs(rows, score, np.where(spread > 0, spread, 1.0), not own, degree, dtype)
-        return Paired(rows, memory, variables, loss, pairs, smooth)
+        return Paired(rows, memory, variables, criterion, pairs, smooth)
     if degree:
         raise ValueError(
             f"a search for the bandwidths of local polynomials needs kernels with a bandwidth; got {score!r}. "
@@ -388,10 +476,7 @@ def _line(look: Objective, whole: Objective, line: Line | None, start: Floats, l
     low, high = float(variables.low[0]), float(variables.high[0])
     points = int(min(max(math.ceil((high - low) / STEP), 50), 200)) + 1
     grid = np.linspace(low, high, points)
-    if line is not None:
-        found = line.criteria(np.array([variables.bandwidth(np.array([t]))[line.column] for t in grid]))
-    else:
-        found = np.array([look(np.array([t])) for t in grid])
+    found = np.array([look(np.array([t])) for t in grid]) if line is None else line.criteria(grid, variables)
     if np.ptp(found) <= 1e-12 * np.abs(found).max():
         return start  # nothing to choose from
     edged = np.concatenate([[math.inf], found, [math.inf]])
@@ -401,15 +486,15 @@ def _line(look: Objective, whole: Objective, line: Line | None, start: Floats, l
     dips = dips[np.argsort(found[dips], kind="stable")]
     # where only some rows were seen, all of them may want another width
     few = look.rows is whole.rows
-    reach, dips, digits = (1 if few or line is not None else 4), (dips[:5] if few else dips[:1]), (10 if few else 5)
+    reach, dips, digits = (1 if few or line is not None else 4), (dips[:5] if few else dips[:1]), (9 if few else 5)
     ground = []
     for dip in dips:
         ends = float(grid[max(dip - reach, 0)]), float(grid[min(dip + reach, points - 1)])
-        if line is not None and 0 < dip < points - 1:  # near the lowest point of a parabola through three
-            a, b, c = found[dip - 1 : dip + 2]
-            lowest = grid[dip] + (grid[1] - grid[0]) * (a - c) / (2 * max(a - 2 * b + c, 1e-300))
-            ends = float(lowest - NEAR), float(lowest + NEAR)
-        ground.append(_ground(whole, *ends, digits))
+        near = None
+        if line is not None:
+            lowest, curvature = line.lowest(np.linspace(*ends, 17), variables)
+            near = _nearby(whole, lowest, curvature)
+        ground.append(_ground(whole, *ends, digits) if near is None else near)
         log.starts.append((float(found[dip]), whole(ground[-1])))
     return min(ground, key=whole)
 
@@ -434,8 +519,19 @@ class Line:
         column = int(variables.lengths[0])
         return Line(part.leaf, column, rows.at(np.argsort(rows.X[:, column], kind="stable")), criterion)
 
-    def criteria(self, bandwidths: Floats) -> Floats:
-        """At these bandwidths, nearly."""
+    def lowest(self, grid: Floats, variables: Variables) -> tuple[float, float]:
+        """Where a parabola through the least of these points and its neighbours is lowest, and its curvature."""
+        found, step = self.criteria(grid, variables), float(grid[1] - grid[0])
+        n = int(np.argmin(found))
+        if not 0 < n < len(grid) - 1:
+            return float(grid[n]), 0.0
+        a, b, c = found[n - 1 : n + 2]
+        curvature = max(float(a - 2 * b + c), 1e-300)
+        return float(grid[n] + step * (a - c) / (2 * curvature)), curvature / step**2
+
+    def criteria(self, grid: Floats, variables: Variables) -> Floats:
+        """At these values of the variable, nearly."""
+        bandwidths = np.array([variables.bandwidth(np.array([t]))[self.column] for t in grid])
         rows, x = self.rows, self.rows.X[:, self.column]
         at = np.linspace(0, len(x) - 1, min(len(x), LINE)).astype(int)
         loss, none = self.criterion.loss(rows.at(at)), np.zeros(len(at))
@@ -451,6 +547,29 @@ class Line:
 def _depth(found: Floats) -> float:
     """The range of what is admissible: a criterion may be near 0, or below."""
     return float(np.ptp(found[found < REFUSED])) if np.any(found < REFUSED) else 0.0
+
+
+def _nearby(criterion: Objective, t: float, curvature: float) -> Floats | None:
+    """The minimum by a few secants of the slope, where t and the curvature there are nearly right; else None."""
+    if not criterion.smooth or not curvature > 0:
+        return None
+    low, high = float(criterion.variables.low[0]), float(criterion.variables.high[0])
+    slopes: dict[float, float] = {}
+
+    def slope(at: float) -> float:
+        if at not in slopes:
+            slopes[at] = float(criterion.slope(np.array([at]))[1][0])
+        return slopes[at]
+
+    other = t - slope(t) / curvature
+    if other == t:
+        return np.array([t])
+    if not (low <= t <= high and low <= other <= high and abs(other - t) < NEAR):
+        return None
+    if not (slope(other) - slope(t)) * (other - t) > 0:  # no valley
+        return None
+    found, how = newton(slope, t, x1=other, tol=SECANT, maxiter=6, full_output=True, disp=False)
+    return np.array([found]) if how.converged and abs(found - t) < NEAR else None
 
 
 def _ground(criterion: Objective, low: float, high: float, digits: int) -> Floats:
@@ -491,16 +610,16 @@ def _field(
     low, high = wide.variables.low, wide.variables.high
     lengths = np.arange(start.size) < wide.variables.logarithms
     along = [np.clip(start + f * lengths, low, high) for f in np.arange(-3.0, 4.5, 0.5)]
-    starts = sorted(along, key=look)[:2]
+    starts = _dips(along, look)[:2] if wide.smooth else sorted(along, key=look)[:2]
     left, right = (np.where(lengths, np.clip(starts[0] + f, low, high), end) for f, end in ((-2, low), (2, high)))
-    starts += list(left + (right - left) * random.uniform(size=(2, start.size)))
+    starts += list(left + (right - left) * random.uniform(size=((3 if wide.smooth else 4) - len(starts), start.size)))
     starts.append(_look_along(look, high))  # one feature matters, and no other
-    best = min((_descend(wide, t, 1e-6, log) for t in starts), key=wide)
+    best = min((_descend(look, t, ROUGH, log) for t in starts), key=wide)
     for _ in range(5):
         least = _look_along(look, best)
-        if not wide(least) < _worth(wide(best), 1e-3):
+        if not look(least) < _worth(look(best), 1e-3):
             break
-        best = _descend(wide, least, 1e-6, log)
+        best = _descend(look, least, ROUGH, log)
     if not wide.smooth:
         best = _search_lines(wide, best)
     if whole.variables.side:
@@ -510,6 +629,13 @@ def _field(
     best = _descend(whole, best, 1e-13, log, steps)
     pushed = _smooth_out(whole, best)
     return best if pushed is best else _descend(whole, pushed, 1e-13, log, steps)
+
+
+def _dips(along: list[Floats], criterion: Objective) -> list[Floats]:
+    """Of points along a line, those that are not above their neighbours, the lowest first."""
+    found = np.array([math.inf, *map(criterion, along), math.inf])
+    deep = np.flatnonzero((found[1:-1] <= found[:-2]) & (found[1:-1] <= found[2:]))
+    return [along[n] for n in deep[np.argsort(found[1:-1][deep], kind="stable")]]
 
 
 def _worth(value: float, part: float) -> float:
@@ -531,7 +657,7 @@ def _smooth_out(criterion: Objective, t: Floats) -> Floats:
 def _look_along(criterion: Objective, t: Floats) -> Floats:
     """The least of some points that differ from this one in one variable."""
     low, high = criterion.variables.low, criterion.variables.high
-    there = np.linspace(0, 1, min(max(200 // t.size, 3), 13))
+    there = np.linspace(0, 1, min(max(200 // t.size, 3), 10 if criterion.smooth else 13))
     return min(
         (np.where(i, low + f * (high - low), t) for i in np.eye(t.size, dtype=bool) for f in there), key=criterion
     )
