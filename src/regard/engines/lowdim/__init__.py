@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from regard.engines.lowdim.sources import Floats, Integers, Sources, sources, wh
 from regard.masks.not_self import NotSelf
 from regard.partial import Partial
 from regard.problem import Problem, block, pool_backward, put, query_tiles, spoiled
-from regard.scores import SCORES
+from regard.scores import SCORES, Gaussian
 from regard.scores.base import Kernel
 
 RTOL = 1e-6  # where this engine is named and no error is asked for
@@ -22,6 +23,7 @@ DIMENSIONS = 8
 WORTH = 1 << 24  # pairs below which the fused engine is done before keys are sorted
 SHARE = 0.5  # of the own key, above which a row is summed again without it: what is left has twice the error at most
 SPREAD = 500.0  # of the logarithms of row weights, and of shifts, whose exponentials are still far from 0
+NEAR = 30.0  # log of the weight of the nearest key, below which a row has its gradient key by key
 KERNELS = {found.formula: found for found in SCORES.values() if issubclass(found, Kernel)}
 
 
@@ -103,7 +105,15 @@ class LowDim(Shown):
     def backward(
         self, problem: Problem, maximum: Array, grad_weight_sum: Array, grad_value_sum: Array
     ) -> tuple[Array, ...]:
-        """By tiles of all pairs."""
+        """Of the Gaussian in one dimension by the same sums, from queries to keys too; else by tiles of all pairs."""
+        t, bias = problem.terms[0], problem.bias
+        plain = t.key.shape[-1] == 1 and KERNELS[t.formula] is Gaussian and not problem.layout.leading
+        if (
+            plain
+            and (bias is None or bias.shape[-1] == problem.layout.keys)
+            and size((*problem.rows, problem.layout.keys))
+        ):
+            return self._linear(problem, *(_numpy(x) for x in (maximum, grad_weight_sum, grad_value_sum)))
         grads = [problem.xp.zeros_like(a) for a in problem.arrays]
         for queries, key_tiles in query_tiles(problem):
             rows = maximum[..., queries, None], grad_weight_sum[..., queries, None], grad_value_sum[..., queries, :]
@@ -112,6 +122,61 @@ class LowDim(Shown):
                 for grad, label, part in zip(grads, problem.labels, parts, strict=True):
                     put(grad, label, queries, keys, part)
         return tuple(grads)
+
+    def _linear(self, problem: Problem, maximum: Floats, to_weight: Floats, to_value: Floats) -> tuple[Array, ...]:
+        """The sums of w G and w G (k - q): w_ij = b_j exp(s_ij - max_i), G_ij = to_weight_i + to_value_i . v_j."""
+        e = entry_of(problem, ())
+        q, k, w = e.query[:, 0], e.key[:, 0], e.weight
+        top = maximum - e.shift
+        if maximum.dtype != np.float64 and len(k):  # the sums were made with the shift before it was rounded
+            top = self._sums(problem, e, ())[0]
+        grads = np.concatenate([to_weight[:, None], to_value], axis=1).astype(np.float64)  # (Q, 1 + V)
+        to_q, to_k, to_sums = np.zeros(len(q)), np.zeros(len(k)), np.zeros(w.shape)
+        if len(k):
+            shift, found = prepared(problem, e, ()).sums(e.query, 1)
+            factor = np.exp(np.minimum(shift - top, SPREAD))[:, None]
+            own = np.zeros(w.shape[1]), np.empty(0, np.int64), np.empty(0, np.int64)
+            near = (top > -NEAR) & np.isfinite(top)
+            if e.own is not None:
+                seen = e.own >= 0
+                share = np.where(seen, w[e.own, 0] * np.exp(-((q - k[e.own]) ** 2) / 2 - np.maximum(top, -NEAR)), 0.0)
+                near &= share <= SHARE * found[:, 0, 0] * factor[:, 0]
+                own = share, np.flatnonzero(near & seen), e.own[near & seen]
+            rows = np.flatnonzero(near)
+            to_q[rows] = (grads * found[:, 1] * factor).sum(axis=1)[rows]
+            back = grads[rows] * np.exp(-top[rows])[:, None]
+            back = np.concatenate([np.abs(back).sum(axis=1, keepdims=True), back], axis=1)
+            shift, found = sources(Gaussian, (), e.query[rows], back, problem.rtol or RTOL, problem.threads).sums(
+                e.key, 1
+            )
+            found = found[:, :, 1:] * np.exp(shift)[:, None, None]
+            to_sums += found[:, 0]
+            to_k += (found[:, 1] * w).sum(axis=1)
+            _, i, j = own
+            if len(i):
+                part = np.exp(-((q[i] - k[j]) ** 2) / 2 - top[i])[:, None] * grads[i]
+                moved = (part * w[j]).sum(axis=1) * (k[j] - q[i])
+                to_q[i] -= moved
+                to_k[j] += moved
+                to_sums[j] -= part
+            order = np.argsort(k, kind="stable")
+            for n in np.flatnonzero(~near & (top > -np.inf)):  # far from all others: the keys that count are few
+                reach = math.sqrt(2 * max(-top[n], 0.0) + 100.0) + 1.0
+                start, stop = (int(np.searchsorted(k, q[n] + side * reach, sorter=order)) for side in (-1, 1))
+                at = order[start:stop]
+                if e.own is not None:
+                    at = at[at != e.own[n]]
+                part = np.exp(-((q[n] - k[at]) ** 2) / 2 - top[n])[:, None] * grads[n]
+                moved = (part * w[at]).sum(axis=1) * (k[at] - q[n])
+                to_q[n] += moved.sum()
+                to_k[at] -= moved
+                to_sums[at] += part
+        live = slice(None) if e.live is None else e.live
+        out = [np.zeros(tuple(a.shape)) for a in problem.arrays]
+        out[0][:, 0], out[1][live, 0], out[2][live] = to_q, to_k, to_sums[:, 1:] * w[:, :1]
+        if problem.bias is not None:
+            out[3].reshape(-1)[live] = (to_sums * w).sum(axis=1)
+        return tuple(_like(problem, g) for g in out)
 
     def _sums(self, problem: Problem, entry: Entry, at: tuple[int, ...]) -> tuple[Floats, Floats]:
         """shift (Q,) and sums (Q, 1 + V), own keys taken out."""
