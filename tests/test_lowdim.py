@@ -95,8 +95,10 @@ def test_an_error_that_is_none_is_refused(rtol):
         rg.attention_pool(x, x, x, rg.Gaussian(1.0), rtol=rtol)
 
 
-@pytest.mark.parametrize("h", [1e-5, 1e-2, 1.0])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+# not float32 at 1e-5: keys are 250 bandwidths apart, which multiplies the rounding of the pooled value
+@pytest.mark.parametrize(
+    ("h", "dtype"), [(1e-5, "float64"), (1e-2, "float64"), (1.0, "float64"), (1e-2, "float32"), (1.0, "float32")]
+)
 def test_leave_one_out_and_its_gradients(h, dtype):
     rng = np.random.default_rng(4)
     x = np.concatenate([rng.uniform(size=400), [3.0, 3.1]]).astype(dtype)
