@@ -106,7 +106,7 @@ class Cells:
 
     @cached_property
     def sorted(self) -> tuple[Floats, Floats]:
-        order = np.argsort(self.x, kind="stable")
+        order = np.argsort(self.x)
         return self.x[order], self.w[order]
 
     def _local(self, degree: int) -> tuple[Floats, Any]:
@@ -185,7 +185,7 @@ class Windows:
     def __init__(
         self, x: Floats, w: Floats, form: tuple[int, int], limit: float, closed: bool, asked: int | None
     ) -> None:
-        order = np.argsort(x, kind="stable")
+        order = np.argsort(x)
         self.x, self.w = x[order], w[order]
         inner, outer = self.form = form
         self.series = np.zeros(inner * outer + 1)  # by powers of |t|
@@ -195,6 +195,11 @@ class Windows:
         begins = np.flatnonzero(np.diff(self.cell, prepend=-np.inf))
         self.ends = np.repeat(np.append(begins[1:], len(x)), np.diff(np.append(begins, len(x))))
         self.begins = begins
+        self.least, span = float(self.x[0]), float(self.x[-1] - self.x[0])
+        self.scale = len(x) / span if span > 0 and math.isfinite(len(x) / span) else 0.0
+        bucket = np.minimum((self.x - self.least) * self.scale, len(x) - 1).astype(np.int64)
+        self.table = np.zeros(len(x) + 1, np.int64)
+        np.cumsum(np.bincount(bucket, minlength=len(x)), out=self.table[1:])
         self.made: dict[int, Floats] = {}
 
     def _prefix(self, degree: int) -> Floats:
@@ -221,6 +226,9 @@ class Windows:
                 q,
                 self.x,
                 self.w,
+                self.table,
+                self.least,
+                self.scale,
                 self.cell,
                 self.ends,
                 CELL,

@@ -241,10 +241,20 @@ def direct(x: Any, w: Any, q: float, inner: int, outer: int, out: Any, start: in
 
 
 @njit(**LOOP)
+def bracket(table: Any, least: float, scale: float, at: float) -> tuple[int, int]:
+    """Ends between which a place stands in sorted keys, by a table of equal buckets, to a bucket on both sides."""
+    b = int(min(max((at - least) * scale, 0.0), len(table) - 2.0))
+    return table[max(b - 1, 0)], table[min(b + 2, len(table) - 1)]
+
+
+@njit(**LOOP)
 def windows(
     q: Any,
     x: Any,
     w: Any,
+    table: Any,
+    least: float,
+    scale: float,
     cell: Any,
     ends: Any,
     width: float,
@@ -262,17 +272,20 @@ def windows(
     j: int,
 ) -> None:
     """Sums of a kernel sum_p series_p |t|^p on its support, by prefix sums of whole runs of keys within cells."""
-    count, columns, powers, terms = len(x), w.shape[1], out.shape[1], prefix.shape[2]
+    columns, powers, terms = w.shape[1], out.shape[1], prefix.shape[2]
     for n in range(i, j):
-        start = edge(x, q[n], limit, closed, -1, 0, count)
-        stop = edge(x, q[n], limit, closed, 1, start, count)
+        low, high = bracket(table, least, scale, q[n] - 1.0)
+        start = edge(x, q[n], limit, closed, -1, low, high)
+        low, high = bracket(table, least, scale, q[n] + 1.0)
+        stop = edge(x, q[n], limit, closed, 1, max(low, start), max(high, start))
         if stop == start:
             continue
         shift[n] = 0.0
         if stop - start <= few:
             direct(x, w, q[n], inner, outer, out[n], start, stop)
             continue
-        low, high = start, stop
+        low, high = bracket(table, least, scale, q[n])
+        low, high = max(low, start), max(min(high, stop), start)
         while low < high:  # where t turns positive
             mid = (low + high) // 2
             if x[mid] < q[n]:
