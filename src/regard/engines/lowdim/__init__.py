@@ -185,11 +185,16 @@ class LowDim(Shown):
         if entry.own is None:
             return shift, sums
         kernel, parameters = _kernel(problem)
-        rows = np.flatnonzero((entry.own >= 0) & (shift > -np.inf))
-        own = entry.own[rows]
-        u = np.square(entry.query[rows] - entry.key[own]).sum(axis=1)[:, None]
-        w = np.exp(np.asarray(kernel.formula(np, u, *parameters)) - shift[rows, None]) * entry.weight[own]
-        again = rows[w[:, 0] > SHARE * sums[rows, 0]]
+        there = (entry.own >= 0) & (shift > -np.inf)
+        rows: Any = slice(None) if there.all() else np.flatnonzero(there)
+        own: Any = entry.own[rows]
+        if len(own) <= len(entry.key) and np.array_equal(own, np.arange(len(own))):
+            own = slice(0, len(own))  # no copies of keys and weights where queries stand as keys do
+        u = np.square(entry.query[rows] - entry.key[own]).sum(axis=1)
+        w = np.asarray(kernel.formula(np, u, *parameters)) - shift[rows]
+        w = np.exp(w, out=w)[:, None] * entry.weight[own]
+        again = np.flatnonzero(w[:, 0] > SHARE * sums[rows, 0])
+        again = again if isinstance(rows, slice) else rows[again]
         sums[rows] -= w
         if len(again):
             exact = Pairs(kernel, parameters, entry.key, entry.weight)
