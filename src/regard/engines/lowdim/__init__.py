@@ -11,7 +11,7 @@ import numpy as np
 from regard.arrays import Array, is_torch, size
 from regard.engines.base import Shown
 from regard.engines.lowdim.pairs import Pairs
-from regard.engines.lowdim.sources import Floats, Integers, Sources, sources, why_slow
+from regard.engines.lowdim.sources import Apart, Floats, Integers, Sources, sources, why_slow
 from regard.masks.not_self import NotSelf
 from regard.partial import Partial
 from regard.problem import Problem, block, pool_backward, put, query_tiles, spoiled
@@ -180,7 +180,8 @@ class LowDim(Shown):
 
     def _sums(self, problem: Problem, entry: Entry, at: tuple[int, ...]) -> tuple[Floats, Floats]:
         """shift (Q,) and sums (Q, 1 + V), own keys taken out."""
-        shift, found = prepared(problem, entry, at).sums(entry.query)
+        keys = prepared(problem, entry, at)
+        shift, found = keys.sums(entry.query)
         sums = found[:, 0]
         if entry.own is None:
             return shift, sums
@@ -197,8 +198,11 @@ class LowDim(Shown):
         again = again if isinstance(rows, slice) else rows[again]
         sums[rows] -= w
         if len(again):
-            exact = Pairs(kernel, parameters, entry.key, entry.weight)
-            shift[again], redone = exact.sums(entry.query[again], own=entry.own[again])
+            if isinstance(keys, Apart):
+                shift[again], redone = keys.others(entry.query[again], entry.own[again])
+            else:
+                exact = Pairs(kernel, parameters, entry.key, entry.weight)
+                shift[again], redone = exact.sums(entry.query[again], own=entry.own[again])
             sums[again] = redone[:, 0]
         return shift, sums
 

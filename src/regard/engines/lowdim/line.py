@@ -106,8 +106,11 @@ class Cells:
 
     @cached_property
     def sorted(self) -> tuple[Floats, Floats]:
-        order = np.argsort(self.x)
-        return self.x[order], self.w[order]
+        return self.x[self.order], self.w[self.order]
+
+    @cached_property
+    def order(self) -> Integers:
+        return np.argsort(self.x)
 
     def _local(self, degree: int) -> tuple[Floats, Any]:
         """The expansions for moments up to a degree, and which are good."""
@@ -171,7 +174,18 @@ class Cells:
         rows: Integers = np.flatnonzero(left)
         if len(rows):
             x, w = self.sorted
-            each(len(rows), 1024, self.asked, lambda i, j: loops.nearby(q, rows, x, w, shift, out, i, j))
+            own = np.full(len(rows), -1)
+            each(len(rows), 1024, self.asked, lambda i, j: loops.nearby(q, rows, own, x, w, shift, out, i, j))
+        return shift, out
+
+    def others(self, query: Floats, own: Integers) -> tuple[Floats, Floats]:
+        """The sums without the key ``own (Q,)`` of each query, to rounding."""
+        x, w = self.sorted
+        place = np.empty(len(x), np.int64)
+        place[self.order] = np.arange(len(x))
+        q, rows, own = np.ascontiguousarray(query[:, 0]), np.arange(len(query)), place[own]
+        shift, out = np.zeros(len(q)), np.empty((len(q), 1, self.w.shape[1]))
+        each(len(q), 1024, self.asked, lambda i, j: loops.nearby(q, rows, own, x, w, shift, out, i, j))
         return shift, out
 
 

@@ -155,8 +155,8 @@ def hermite(out: Any, n: int, v: int, degree: int) -> None:
 
 
 @njit(**LOOP)
-def nearby(q: Any, rows: Any, x: Any, w: Any, shift: Any, out: Any, i: int, j: int) -> None:
-    """Gaussian sums of these queries over sorted keys, from the nearest outwards until nothing more counts."""
+def nearby(q: Any, rows: Any, own: Any, x: Any, w: Any, shift: Any, out: Any, i: int, j: int) -> None:
+    """Gaussian sums of these queries over sorted keys but one, from the nearest outwards until nothing more counts."""
     count, columns, powers = len(x), w.shape[1], out.shape[1]
     for r in range(i, j):
         n = rows[r]
@@ -167,11 +167,15 @@ def nearby(q: Any, rows: Any, x: Any, w: Any, shift: Any, out: Any, i: int, j: i
                 low = mid + 1
             else:
                 high = mid
-        d = math.inf
-        if low < count:
-            d = x[low] - q[n]
-        if low > 0 and q[n] - x[low - 1] < d:
-            d = q[n] - x[low - 1]
+        d, right, before = math.inf, low, low - 1
+        if right == own[r]:
+            right += 1
+        if before == own[r]:
+            before -= 1
+        if right < count:
+            d = x[right] - q[n]
+        if before >= 0 and q[n] - x[before] < d:
+            d = q[n] - x[before]
         top = -0.5 * d * d
         shift[n] = top
         for m in range(powers):
@@ -180,6 +184,9 @@ def nearby(q: Any, rows: Any, x: Any, w: Any, shift: Any, out: Any, i: int, j: i
         for side in range(2):
             k = low if side == 0 else low - 1
             while 0 <= k < count:
+                if k == own[r]:
+                    k += 1 if side == 0 else -1
+                    continue
                 t = x[k] - q[n]
                 s = -0.5 * (abs(t) - d) * (abs(t) + d)
                 if s < -FAINT:

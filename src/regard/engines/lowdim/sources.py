@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from itertools import combinations_with_replacement
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,15 @@ class Sources(Protocol):
         dimension 1, t, t^2, ...), of differences in prepared units (divided by the bandwidth). shift is -inf where no
         key is in the support.
         """
+        ...
+
+
+@runtime_checkable
+class Apart(Protocol):
+    """Sources that sum without one key of each query faster than pair by pair."""
+
+    def others(self, query: Floats, own: Integers) -> tuple[Floats, Floats]:
+        """``sums`` without the key ``own (Q,)``; shift is -inf where there is no other."""
         ...
 
 
