@@ -13,6 +13,7 @@ RNG = np.random.default_rng(0)
 DATA = {
     "uniform": RNG.uniform(0, 1, 1500),
     "clusters": np.concatenate([*(RNG.normal(c, 0.003, 400) for c in (0, 0.3, 1)), [-50.0, 70.0]]),
+    "heavy tails": RNG.standard_cauchy(1500),
     "ties": np.round(RNG.uniform(0, 1, 1500), 2),
 }
 WIDTHS = (1e-9, 1e-5, 1e-3, 1e-2, 0.1, 1.0, 10.0, 1e6)

@@ -79,6 +79,8 @@ def to_local(
     every = len(ids) == 0
     for t in range(i, j):
         at = t if every else ids[t // per] * per + t % per
+        if not every and (block_at(at - per, per, ids) < 0 or block_at(at + per, per, ids) < 0):
+            continue  # keys of a block that is not kept may count here
         good[t] = 1
         for v in range(columns):
             wrong, right = rest[v], 0.0
