@@ -56,6 +56,7 @@ def attention_pool(
     dropout: float = 0.0,
     seed: int | None = None,
     engine: str = "auto",
+    rtol: float | None = None,
     threads: int | None = None,
 ) -> Array:
     """The pooled values: for each query the weighted mean of the values.
@@ -75,6 +76,8 @@ def attention_pool(
     dropout : probability that a weight is dropped; survivors are divided by 1 - dropout, the weight sum is not changed
     seed : of the dropout; the same seed drops the same pairs in every engine
     engine : "auto", or the name of one, which then runs or raises
+    rtol : the error that an engine may have which approximates ("lowdim"), 0 < rtol < 1: of the weight sum relatively,
+        of the pooled value relative to sum w |v| / sum w. None: the answer is exact, and 1e-6 if "lowdim" is named
     threads : how many an engine may use that runs threads of its own ("fused"); no result depends on it. None: what the
         environment variable OMP_NUM_THREADS says, else torch's own setting where torch is loaded, else one per CPU that
         the process may use
@@ -98,7 +101,7 @@ def attention_pool(
     >>> rg.attention_pool(np.array([1.0]), x, y, rg.Gaussian(bandwidth=0.5)).round(4)
     array([2.1065])
     """
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, asked="ratio")
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, asked="ratio", rtol=rtol)
     call.spare()
     return call.output(_partial(call, engine).finish(overwrite=not call.problem.recorded))
 
@@ -184,11 +187,15 @@ def partial_pool(
     dropout: float = 0.0,
     seed: int | None = None,
     engine: str = "auto",
+    rtol: float | None = None,
     threads: int | None = None,
+    memo: dict[Any, Any] | None = None,
 ) -> Partial:
     """A Partial: what these keys contribute, to be merged with those of other keys and finished.
 
     ``query_start`` and ``key_start`` say where the part stands in the whole, for masks by position and for dropout.
+    ``memo`` is a dictionary, at first empty, in which an engine keeps what it made of the keys for the next call with
+    the same key, value, score, mask and bias.
     Other parameters and errors are those of ``attention_pool``.
 
     Examples
@@ -200,7 +207,8 @@ def partial_pool(
     >>> a.merge(b).finish()[1].round(4)
     array([2.1065])
     """
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, (query_start, key_start))
+    starts = (query_start, key_start)
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, starts, rtol=rtol, memo=memo)
     return _partial(call, engine)
 
 
@@ -217,12 +225,15 @@ def attention_pool_gradients(
     dropout: float = 0.0,
     seed: int | None = None,
     engine: str = "auto",
+    rtol: float | None = None,
     threads: int | None = None,
+    memo: dict[Any, Any] | None = None,
 ) -> tuple[Array, Gradients]:
     """The pooled values of NumPy arrays and the gradients of ``sum(grad_output * pooled)`` to all inputs.
 
     ``grad_output`` is an array like the output, or a function that makes it from the output. Torch tensors have
-    ``backward()`` instead. Other parameters and errors are those of ``attention_pool``.
+    ``backward()`` instead. ``memo`` is that of ``partial_pool``. Other parameters and errors are those of
+    ``attention_pool``.
 
     Returns
     -------
@@ -237,7 +248,7 @@ def attention_pool_gradients(
     >>> float(grads.score["bandwidth"].round(4))
     0.0592
     """
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads)
+    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, rtol=rtol, memo=memo)
     if call.xp is not np:
         raise TypeError("attention_pool_gradients works on NumPy arrays; call backward() on a torch result.")
     with np.errstate(all="ignore"):
@@ -327,6 +338,7 @@ def choose_engine(
     *,
     bias: Array | None = None,
     dropout: float = 0.0,
+    rtol: float | None = None,
 ) -> Choice:
     """Which engine "auto" takes for this call, and why not the others.
 
@@ -338,10 +350,11 @@ def choose_engine(
     tiled: chosen
     matrix: for 25 pairs its loops are not worth loading
     sdpa: it runs on torch tensors in CPU memory
+    lowdim: the answer is to be exact; `rtol` says how far off it may be
     fused: for 25 pairs its loops are not worth loading
     reference: it would hold all 25 scores at once
     """
-    return choose(_Call(query, key, value, score, mask, bias, "softmax", dropout, 0, asked="ratio").problem)
+    return choose(_Call(query, key, value, score, mask, bias, "softmax", dropout, 0, asked="ratio", rtol=rtol).problem)
 
 
 class _Call:
@@ -361,8 +374,12 @@ class _Call:
         threads: int | None = None,
         starts: tuple[int, int] | None = None,  # of a part
         asked: str = "sums",  # see Problem
+        rtol: float | None = None,
+        memo: dict[Any, Any] | None = None,
     ) -> None:
         check_normalizer(normalizer)
+        if rtol is not None and (not isinstance(rtol, int | float | np.number) or not 0 < rtol < 1):
+            raise ValueError(f"`rtol` must be a number between 0 and 1, or None for an exact answer; got {rtol!r}.")
         if not isinstance(score, Score):
             raise TypeError(f"`score` must be a score, such as regard.Gaussian(1.0); got {type(score).__name__}.")
         if not isinstance(dropout, int | float | np.number) or not 0 <= dropout <= 1:
@@ -394,6 +411,7 @@ class _Call:
         self.threads = None if threads is None else int(threads)
         self.scale = 1.0
         self.asked = asked
+        self.rtol, self.memo = float(rtol or 0.0), memo
         with np.errstate(all="ignore"):
             self.problem = self._prepare(arrays, bias, wide)
             if self.problem.value.dtype == self.xp.float32 and may_overflow(self.problem):
@@ -460,6 +478,8 @@ class _Call:
             bad_bias=bad_bias,
             bad_value=bad_value,
             asked=self.asked,
+            rtol=self.rtol,
+            memo=self.memo,
             given=None if dtype == self.dtype else self.dtype,
         )
 

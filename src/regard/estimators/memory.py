@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ class Memory:
     outside : one of ``OUTSIDE``
     engine, threads : of the pooling
     leaves_out : query i does not see key i: leave-one-out
+    rtol : the error that "auto" may trade for time, None for none
+    kept : what an engine made of these keys for the last score; no part of a copy or a pickle
     """
 
     key: Floats
@@ -44,6 +46,11 @@ class Memory:
     engine: str = "auto"
     threads: int | None = None
     leaves_out: bool = False
+    rtol: float | None = None
+    kept: dict[Score, dict[Any, Any]] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "kept": {}}
 
     def without_own(self, count: Floats) -> Memory:
         """The same rows for leave-one-out of one count each: a row's own key keeps ``max(count - 1, 0)`` of its counts.
@@ -59,11 +66,12 @@ class Memory:
             value=np.concatenate([self.value, self.value[again]]),
             weight=np.concatenate([first, self.weight[again] - first[again]]),
             leaves_out=True,
+            kept={},
         )
 
     def pool(self, score: Score, query: Floats) -> Floats:
         """(Q, V): the weighted mean of the values; ``outside`` has spoken where no key is in the support."""
-        partial = partial_pool(query, self.key, self.value, score, **self._options)
+        partial = partial_pool(query, self.key, self.value, score, **self._options, **self._tolerant(score))
         return self.filled(score, query, partial.finish(), partial.weight_sum == 0)
 
     def partial(self, score: Score, query: Floats, value: Floats) -> Partial:
@@ -74,9 +82,13 @@ class Memory:
         """(Q, D): the gradient of ``sum(grad_output * pooled values)`` to the queries, for other values (K, B)."""
         return attention_pool_gradients(grad_output, query, self.key, value, score, **self._options)[1].query
 
+    def with_values(self, value: Floats) -> Memory:
+        """The same rows with other values (K, B)."""
+        return replace(self, value=value, kept={})
+
     def pool_with_sum(self, score: Score, query: Floats) -> tuple[Floats, Floats]:
         """The same, and (Q,) the logarithm of the sum of the weights before they are made to sum to one."""
-        partial = partial_pool(query, self.key, self.value, score, **self._options)
+        partial = partial_pool(query, self.key, self.value, score, **self._options, rtol=self.rtol)
         log_weight_sum = np.asarray(partial.log_weight_sum)
         return self.filled(score, query, partial.finish(), partial.weight_sum == 0), log_weight_sum
 
@@ -106,8 +118,14 @@ class Memory:
 
         ones = np.ones((len(self.key), 1), dtype=self.value.dtype)
         value = np.concatenate([self.value, ones], axis=1)
-        _, grads = attention_pool_gradients(grad_output, query, self.key, value, score, **self._options)
+        _, grads = attention_pool_gradients(grad_output, query, self.key, value, score, **self._options, rtol=self.rtol)
         return found, grads.score
+
+    def _tolerant(self, score: Score) -> dict[str, Any]:
+        """The error, and what was kept for this score."""
+        if score not in self.kept:
+            self.kept.clear()
+        return {"rtol": self.rtol, "memo": self.kept.setdefault(score, {})}
 
     @property
     def _options(self) -> dict[str, Any]:

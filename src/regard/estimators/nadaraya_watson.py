@@ -224,7 +224,7 @@ class NadarayaWatsonRegressor(PooledRegressor):
     engine : str, default "auto"
         That computes.
     rtol : float, default 1e-6
-        The relative error that an engine may have which approximates; none does yet.
+        The relative error that ``engine="auto"`` may trade for time where rows are very many.
     n_jobs : int or None, default None
         How many threads an engine may use that runs its own ("fused"), as joblib has it: -1 is one per CPU that the
         process may use, -2 one less. None: what ``joblib.parallel_config`` says, else the default of

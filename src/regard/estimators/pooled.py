@@ -51,7 +51,9 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         self.sample_weight_ = (given.count * given.factor).astype(X.dtype)
         self._standard, self._count = standard, given.count
         key = X if standard is None else standard(X)
-        self._memory = Memory(key, given.value, self.sample_weight_, outside, self.engine)
+        self._memory = Memory(
+            key, given.value, self.sample_weight_, outside, self.engine, rtol=getattr(self, "rtol", None)
+        )
         return self
 
     def __sklearn_tags__(self) -> Any:

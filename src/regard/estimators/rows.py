@@ -8,6 +8,8 @@ import numpy as np
 
 from regard.estimators.memory import Floats, Integers, Memory
 
+SEARCHED = 1e-9  # the error that a criterion over very many rows may have: less than a search looks for
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -57,8 +59,9 @@ class Rows:
 
     def leaving_one_out(self, outside: str, engine: str, threads: int | None = None) -> Memory:
         """These rows as keys and values, of which query i does not see one count of row i."""
-        return Memory(self.X, self.value, self.weight, outside, engine, threads).without_own(self.count)
+        memory = Memory(self.X, self.value, self.weight, outside, engine, threads, rtol=SEARCHED)
+        return memory.without_own(self.count)
 
     def seeing_all(self, outside: str, engine: str, threads: int | None = None) -> Memory:
         """These rows as keys and values."""
-        return Memory(self.X, self.value, self.weight, outside, engine, threads)
+        return Memory(self.X, self.value, self.weight, outside, engine, threads, rtol=SEARCHED)
