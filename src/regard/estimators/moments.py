@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from regard.estimators.bandwidths import chosen
+from regard.engines.lowdim.sources import Sources, sources, why_slow
+from regard.estimators.bandwidths import chosen, parts
 from regard.estimators.memory import Floats, Integers, Memory
 from regard.estimators.pairs import Basis
-from regard.scores.base import Leaf, On, Scaled, Score, Sum
+from regard.scores import Biweight, Epanechnikov, Gaussian, Laplacian, Uniform
+from regard.scores.base import Kernel, Leaf, On, Scaled, Score, Sum
 
 TOLERANCE = 1e-10  # the part of a monomial that those before it leave unexplained; below it the window says nothing
 ROUNDING = 64 * np.finfo(float).eps
 RADIUS = {0: np.inf, 1: 16.0, 2: 4.0, 3: 2.0}  # of a block of queries, in bandwidths: its 2p-th power costs digits
 QUERIES = 1 << 14  # queries of a block
 PAIRS = 1 << 20  # numbers that are held at once where keys are seen one by one
+WORTH = 1 << 24  # pairs below which a pooling of all of them costs less than an expansion
+SQUARED: dict[type[Kernel], tuple[type[Kernel], float]] = {  # K^2 is this kernel at this multiple of the bandwidth
+    Epanechnikov: (Biweight, 1.0),
+    Gaussian: (Gaussian, 0.5**0.5),
+    Laplacian: (Laplacian, 0.5),
+    Uniform: (Uniform, 1.0),
+}
 
 
 def sloped(score: Score, columns: list[int]) -> set[int]:
@@ -61,13 +70,13 @@ class Solved:
     scale: Floats  # (Q, M), of which D is the inverse
 
     @staticmethod
-    def of(S: Floats, size: Floats) -> Solved:
-        """S (Q, M, M); ``size (Q, M)`` what the diagonal would be if nothing had cancelled in it."""
+    def of(S: Floats, error: Floats) -> Solved:
+        """S (Q, M, M); ``error (Q, M)`` that its diagonal may have."""
         diagonal = np.diagonal(S, axis1=1, axis2=2)
         scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         A = S * scale[:, :, None] * scale[:, None, :]
-        least = TOLERANCE + ROUNDING * size * scale**2
-        L, kept = np.zeros_like(A), np.zeros(size.shape, dtype=bool)
+        least = TOLERANCE + error * scale**2
+        L, kept = np.zeros_like(A), np.zeros(scale.shape, dtype=bool)
         for j in range(A.shape[1]):
             column = A[:, j:, j] - np.einsum("qik,qk->qi", L[:, j:, :j], L[:, j, :j])
             kept[:, j] = column[:, 0] > least[:, j]
@@ -95,7 +104,7 @@ class Windows:
 
     at: Integers  # which queries
     centre: Floats  # (d,)
-    shift: Floats  # (Q, M, M): monomials about the centre to those about each query
+    shift: Any  # (Q, M, M): monomials about the centre to those about each query; None where sums are about queries
     log_weight_sum: Floats  # (Q,)
     coefficients: Floats  # (Q, M): key i has the share w_i K_i (coefficients . m(x_i)) / sum w K, m about the query
     polynomial: Floats  # (Q, M, V): about the query, in units
@@ -132,6 +141,12 @@ class Moments:
         return Basis(len(self.features), self.degree), Basis(len(self.features), 2 * self.degree)
 
     @cached_property
+    def pairwise(self) -> Memory:
+        """The rows for sums over all pairs, which "lowdim" may have declined."""
+        engine = "auto" if self.memory.engine == "lowdim" else self.memory.engine
+        return replace(self.memory, engine=engine, rtol=None, kept={})
+
+    @cached_property
     def products(self) -> Integers:
         one, two = self.bases
         return one.products(two)
@@ -147,13 +162,20 @@ class Moments:
 
     def windows(self, query: Floats, value: Floats) -> Iterator[Windows]:
         """The fits of the values (n, V) at the queries, block by block."""
+        if self.linear(len(query)):
+            yield self._line(query, value)
+            return
+        yield from self.exact(query, value)
+
+    def exact(self, query: Floats, value: Floats) -> Iterator[Windows]:
+        """The same, by all pairs."""
         one, two = self.bases
         m, m2 = len(one.exponents), len(two.exponents)
         for at, centre in self.blocks(query):
             about = self.monomials(self.memory.key, centre, two)
             first = about[:, :m, None] * value[:, None, :]
             columns = np.concatenate([about[:, 1:], first.reshape(len(value), -1)], axis=1)
-            partial = self.memory.partial(self.score, query[at], columns)
+            partial = self.pairwise.partial(self.score, query[at], columns)
             sums = partial.finish()
             there = partial.weight_sum > 0
             moments = np.concatenate([there[:, None], sums[:, : m2 - 1]], axis=1)[:, self.products]
@@ -161,13 +183,14 @@ class Moments:
             S, size = shift @ moments @ shift.mT, abs(shift) @ abs(moments) @ abs(shift).mT
             T = shift @ sums[:, m2 - 1 :].reshape(len(at), m, -1)
             log_weight_sum = np.asarray(partial.log_weight_sum)
-            yield self.solved(at, centre, shift, log_weight_sum, S, np.diagonal(size, axis1=1, axis2=2), T)
+            error = ROUNDING * np.diagonal(size, axis1=1, axis2=2)  # of what would be if nothing had cancelled
+            yield self.solved(at, centre, shift, log_weight_sum, S, error, T)
 
     @staticmethod
     def solved(
-        at: Integers, centre: Floats, shift: Floats, log_weight_sum: Floats, S: Floats, size: Floats, T: Floats
+        at: Integers, centre: Floats, shift: Any, log_weight_sum: Floats, S: Floats, error: Floats, T: Floats
     ) -> Windows:
-        system = Solved.of(S, size)
+        system = Solved.of(S, error)
         unit = np.zeros((len(S), S.shape[1], 1))
         unit[:, 0] = 1.0
         found = system(np.concatenate([unit, T], axis=2))
@@ -176,16 +199,81 @@ class Moments:
     def squares(self, windows: Windows, query: Floats, value: Floats) -> Floats:
         """(Q, V): ``sum_i w_i (K_i c . m_i / sum w K)^2 value_i``, the c of the windows."""
         one, two = self.bases
+        if windows.shift is None:
+            return self._line_squares(windows, query, value)
         c = windows.about_centre
         about = self.monomials(self.memory.key, windows.centre, two)
         columns = (about[:, :, None] * value[:, None, :]).reshape(len(value), -1)
         q = query[windows.at]
-        partial = self.memory.partial(2 * self.score, q, columns)
+        partial = self.pairwise.partial(2 * self.score, q, columns)
         there = partial.weight_sum > 0
         with np.errstate(invalid="ignore"):
             scale = np.where(there, np.exp(np.where(there, partial.max - 2 * windows.log_weight_sum, 0.0)), 0.0)
         sums = partial.value_sum.reshape(len(q), len(two.exponents), -1)[:, self.products]
         return np.asarray(np.einsum("qm,qmnv,qn->qv", c, sums, c) * scale[:, None])
+
+    def linear(self, queries: int) -> bool:
+        """Whether an expansion in one dimension, with a stated error, costs less than all pairs."""
+        part, engine = self._part, self.memory.engine
+        if not self.memory.rtol or part is None or engine not in ("auto", "lowdim"):
+            return False
+        kernel, parameters = type(part.leaf), self._parameters(part.leaf)
+        able = kernel in SQUARED and why_slow(kernel, parameters, 1) is None
+        return able and (engine == "lowdim" or queries * len(self.memory.key) >= WORTH)
+
+    @cached_property
+    def _part(self) -> Any:
+        """The one kernel of one feature, if that is all that the score is."""
+        found = list(parts(self.score, list(range(self.memory.key.shape[1]))))
+        part = found[0] if len(found) == 1 else None
+        if part is None or len(part.columns) != 1 or not isinstance(part.leaf, Kernel) or np.any(part.factor != 1):
+            return None
+        if self.degree and self.features != tuple(part.columns):
+            return None
+        return part if np.isfinite(float(np.ravel(part.leaf.bandwidth)[0])) else None
+
+    @staticmethod
+    def _parameters(kernel: Kernel) -> tuple[float, ...]:
+        return tuple(float(p.ravel()[0]) for p in kernel.parameters(np, np.zeros((1, 1))).values())
+
+    def _sums(self, query: Floats, value: Floats, squared: bool) -> tuple[Floats, Floats]:
+        """shift (Q,) and (Q, 2p + 1, 1 + V): the sums of w K, or w K^2, with powers of (x_i - q) / unit and values."""
+        leaf, column = self._part.leaf, self._part.columns[0]
+        h, kernel = float(np.ravel(leaf.bandwidth)[0]), type(leaf)
+        if squared:
+            kernel, ratio = SQUARED[kernel]
+            h *= ratio
+        origin = self.memory.key[:1, [column]]
+        weight, live = self.memory.weight[:, None], self.memory.weight > 0
+        columns = np.concatenate([weight, weight * value], axis=1)[live]
+        key = ((self.memory.key[:, [column]] - origin) / h)[live]
+        made: Sources = sources(kernel, self._parameters(leaf), key, columns, self.memory.rtol or 0.0, self.memory.threads)
+        shift, found = made.sums((query[:, [column]] - origin) / h, 2 * self.degree)
+        if self.degree:
+            found *= (h / self.unit[0]) ** np.arange(2 * self.degree + 1)[:, None]
+        return shift, found
+
+    def _line(self, query: Floats, value: Floats) -> Windows:
+        """All queries at once, by sums about each of them."""
+        m = self.degree + 1
+        shift, found = self._sums(query, value, squared=False)
+        total = found[:, 0, 0].copy()
+        there = (shift > -np.inf) & (total > 0)
+        found /= np.where(there, total, 1.0)[:, None, None]
+        found[~there] = 0.0
+        with np.errstate(divide="ignore"):
+            log_weight_sum = np.where(there, shift + np.log(np.where(there, total, 1.0)), -np.inf)
+        S = found[:, self.products, 0]
+        error = np.full(S.shape[:2], 4 * (self.memory.rtol or 0.0))
+        error[:, 0] = 0.0
+        return self.solved(np.arange(len(query)), np.zeros(0), None, log_weight_sum, S, error, found[:, :m, 1:])
+
+    def _line_squares(self, windows: Windows, query: Floats, value: Floats) -> Floats:
+        shift, found = self._sums(query[windows.at], value, squared=True)
+        c = windows.coefficients
+        with np.errstate(invalid="ignore"):
+            scale = np.exp(np.where(np.isfinite(shift), shift - 2 * windows.log_weight_sum, -np.inf))
+        return np.asarray(np.einsum("qm,qmnv,qn->qv", c, found[:, self.products, 1:], c) * scale[:, None])
 
     def without_own(self, rows: Integers, taken: Floats, value: Floats) -> tuple[Floats, Any]:
         """(r, V): the fits of these rows by all others, keys seen one by one; and where there is nothing to go by.
@@ -213,7 +301,7 @@ class Moments:
             size = np.diagonal(np.einsum("rk,rkm->rm", weight, abs(about))[:, self.products], axis1=1, axis2=2)
             T = np.einsum("rk,rkm,kv->rmv", weight, about[:, :, :m], value, optimize=True)
             none = np.zeros((len(at), m, m))  # each row is its own centre
-            found = self.solved(at, np.zeros(0), none, none[:, 0, 0], moments[:, self.products], size, T)
+            found = self.solved(at, np.zeros(0), none, none[:, 0, 0], moments[:, self.products], ROUNDING * size, T)
             fit[start : start + step], empty[start : start + step] = found.polynomial[:, 0], ~there
         return fit, empty
 

@@ -55,6 +55,7 @@ class LocalPolynomial:
         unit = np.where(np.isfinite(h), np.minimum(h, 1e3 * spread), spread)[features]
         wide = replace(
             self.memory,
+            kept={},
             key=X.astype(np.float64),
             value=self.memory.value.astype(np.float64),
             weight=self.memory.weight.astype(np.float64),
@@ -66,7 +67,7 @@ class LocalPolynomial:
 
     def pool(self, query: Floats, value: Floats) -> Floats:
         if not self.degree:
-            return replace(self.memory, value=value).pool(self.score, query)
+            return self.memory.with_values(value).pool(self.score, query)
         return self.polynomials(query, value)[:, 0]
 
     def polynomials(self, query: Floats, value: Floats) -> Floats:
@@ -79,7 +80,7 @@ class LocalPolynomial:
             out[w.at] = w.polynomial
             empty[w.at] = w.log_weight_sum == -np.inf
         if empty.any():
-            out[:, 0] = replace(moments.memory, value=v).filled(self.score, q, out[:, 0], empty)
+            out[:, 0] = moments.memory.with_values(v).filled(self.score, q, out[:, 0], empty)
             out[np.isnan(out[:, 0]).any(axis=1)] = np.nan
         return out.astype(query.dtype)
 
@@ -136,7 +137,7 @@ class LocalPolynomial:
         q = query.astype(np.float64)
         m, m2, v = len(one.exponents), len(two.exponents), value.shape[1]
         out = np.zeros((len(q), q.shape[1], v))
-        for w in moments.windows(q, value):
+        for w in moments.exact(q, value):
             c, b = w.about_centre, w.polynomial_about_centre
             about = moments.monomials(moments.memory.key, w.centre, two)
             columns = np.concatenate([about, (about[:, :m, None] * value[:, None, :]).reshape(len(value), -1)], axis=1)
@@ -147,7 +148,7 @@ class LocalPolynomial:
                 to_first = np.zeros((len(w.at), m, v))
                 to_first[:, :, n] = c
                 grad = np.concatenate([to_sums, to_first.reshape(len(c), -1)], axis=1)
-                out[w.at, :, n] = moments.memory.slopes(self.score, q[w.at], columns, grad)
+                out[w.at, :, n] = moments.pairwise.slopes(self.score, q[w.at], columns, grad)
             for n, feature in enumerate(moments.features, start=1):
                 out[w.at, feature] += w.polynomial[:, n] / moments.unit[n - 1]
             if self.memory.outside == "nan":
