@@ -38,6 +38,7 @@ __version__ = "0.1.0"
 ESTIMATORS = (
     "AttentionClassifier",
     "AttentionRegressor",
+    "LocalPolynomialRegressor",
     "NadarayaWatsonClassifier",
     "NadarayaWatsonRegressor",
 )

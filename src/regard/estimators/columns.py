@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -133,6 +133,40 @@ class Columns:
                     "dtype, or name it in `categorical_features`."
                 ) from error
         return np.stack(out, axis=1)
+
+    def merged(self, other: Columns) -> Columns:
+        """The columns of both tables, one below the other."""
+        return Columns(
+            tuple(_merged(a, b) for a, b in zip(self.columns, other.columns, strict=True)), self.names
+        )
+
+    def recoded(self, X: Floats, before: Columns) -> Floats:
+        """The rows X that ``before`` has coded, by the numbers of these columns."""
+        out = X.copy()
+        for c, (now, old) in enumerate(zip(self.columns, before.columns, strict=True)):
+            if now is not None and old is not None and now.levels != old.levels:
+                number = dict(zip(now.levels, now.numbers, strict=True))
+                to = np.array([number[level] for level in old.levels])
+                out[:, c] = to[np.searchsorted(old.numbers, X[:, c])]
+        return out
+
+
+def _merged(a: Column | None, b: Column | None) -> Column | None:
+    if a is None or b is None:
+        if a is b:
+            return None
+        named = a if a is not None else b
+        raise ValueError(f"column {named.name!r} holds categories in one part, and numbers in the other.")  # type: ignore[union-attr]
+    if a.kind != b.kind or (a.levels != b.levels and a.kind == "ordered" and not (a.by_value and b.by_value)):
+        raise ValueError(
+            f"column {a.name!r}: parts must declare the same levels in the same order; "
+            f"got {a.kind} {', '.join(map(repr, a.levels))} and {b.kind} {', '.join(map(repr, b.levels))}."
+        )
+    if a.levels == b.levels:
+        return replace(a, seen=a.seen | b.seen)
+    levels = tuple(_sorted({*a.levels, *b.levels}))
+    numbers = np.array(levels if a.by_value else range(len(levels)), dtype=np.float64)
+    return Column(a.name, a.kind, levels, numbers, a.seen | b.seen, a.by_value)
 
 
 def _names(X: Any) -> list[Any] | None:

@@ -19,12 +19,14 @@ from regard.estimators.bandwidths import (
 )
 from regard.estimators.columns import MISSING, UNSEEN
 from regard.estimators.criteria import CRITERIA
+from regard.estimators.inference import Inference
 from regard.estimators.inputs import threads_of
 from regard.estimators.memory import OUTSIDE, Floats, Memory
 from regard.estimators.metric import checked_metric, learn_metric, with_metric
 from regard.estimators.neighbours import TYPES, numbers_of_neighbours, with_neighbours
 from regard.estimators.plugin import plug_in
-from regard.estimators.pooled import PooledClassifier, PooledRegressor
+from regard.estimators.parts import Growing, GrowingClassifier
+from regard.estimators.pooled import PooledClassifier
 from regard.estimators.rows import Rows
 from regard.estimators.search import Selection, Smoother, search
 from regard.scores import Gaussian
@@ -164,7 +166,7 @@ def plugged_in(score: Score, rows: Rows) -> Floats:
     return found
 
 
-class NadarayaWatsonRegressor(PooledRegressor):
+class NadarayaWatsonRegressor(Inference, Growing):
     """The mean of the training targets, weighted by a kernel of the distance: kernel regression.
 
         f(x) = sum_i w_i K((x - x_i) / h) y_i / sum_i w_i K((x - x_i) / h)
@@ -310,13 +312,28 @@ class NadarayaWatsonRegressor(PooledRegressor):
 
         ``X (n, features)``, ``y (n,)`` or ``(n, outputs)``, ``sample_weight (n,)``, >= 0: how often a row is there.
         """
+        return self._fit(self._given(X, y, sample_weight))
+
+    def _given(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         check_parameters(self)
-        given = self._given(X, y, sample_weight)
+        return super()._given(X, y, sample_weight)
+
+    def _fit(self, given: Rows) -> Self:
         score = fitted_score(self, given, given.merged().standardised())
         return self._remember(given, score, self.outside)
 
+    def derivative(self, X: Any) -> Floats:
+        """(n, features) or (n, features, outputs): the gradient of the fit to each row of X, the marginal effects.
 
-class NadarayaWatsonClassifier(PooledClassifier):
+            df(x)/dx = sum_i l_i(x) w_i (y_i - f(x)) d log K((x - x_i) / h) / dx
+
+        Exact, and 0 where ``outside`` gives a constant; NaN along categories.
+        """
+        queries = self._queries(X)
+        return self._shaped_slopes(self._slopes(queries), queries)
+
+
+class NadarayaWatsonClassifier(PooledClassifier, GrowingClassifier):
     """The shares of the classes among the training rows, weighted by a kernel of the distance.
 
         P(c | x) = sum_i w_i K((x - x_i) / h) [y_i = c] / sum_i w_i K((x - x_i) / h)
@@ -394,7 +411,12 @@ class NadarayaWatsonClassifier(PooledClassifier):
 
         ``X (n, features)``, ``y (n,)`` of labels, ``sample_weight (n,)``, >= 0: how often a row is there.
         """
+        return self._fit(self._given(X, y, sample_weight))
+
+    def _given(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         check_parameters(self, CLASS_RULES)
-        given = self._given(X, y, sample_weight)
+        return super()._given(X, y, sample_weight)
+
+    def _fit(self, given: Rows) -> Self:
         score = fitted_score(self, given, given.merged())
         return self._remember(given, score, self.outside)

@@ -50,6 +50,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         self.X_ = X
         self.sample_weight_ = (given.count * given.factor).astype(X.dtype)
         self._standard, self._count = standard, given.count
+        self._known: dict[str, Any] = {}  # what has been computed of this fit
         key = X if standard is None else standard(X)
         self._memory = Memory(
             key, given.value, self.sample_weight_, outside, self.engine, rtol=getattr(self, "rtol", None)
@@ -101,7 +102,9 @@ class PooledRegressor(RegressorMixin, MultiOutputMixin, _Pooled):  # type: ignor
     def _given(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         X, y = checked(self, X, y=y, multi_output=True, y_numeric=True, copy=True)
         X, y, sample_weight = without_missing(X, y, sample_weight)
-        count = counts(sample_weight, X)
+        return self._rows(X, y, counts(sample_weight, X))
+
+    def _rows(self, X: Floats, y: Any, count: Floats) -> Rows:
         self.y_ = np.array(y, dtype=X.dtype)
         return Rows(X, self.y_.reshape(len(X), -1), count, np.ones(len(X)))
 
@@ -121,12 +124,18 @@ class PooledClassifier(ClassifierMixin, _Pooled):  # type: ignore[misc]
     """Predicts the weighted shares of the classes."""
 
     class_weight: Any
+    _awaited: Any = None  # classes that are there without a row, perhaps
 
     def _given(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         X, y = checked(self, X, y=y, copy=True)
         X, y, sample_weight = without_missing(X, y, sample_weight)
-        count = counts(sample_weight, X)
+        return self._rows(X, y, counts(sample_weight, X))
+
+    def _rows(self, X: Floats, y: Any, count: Floats) -> Rows:
         self.classes_, code = coded(y)
+        if self._awaited is not None:
+            self.classes_ = np.union1d(self.classes_, self._awaited)
+            code = np.searchsorted(self.classes_, y)
         self.y_ = self.classes_[code]
         factor = class_factors(self.class_weight, self.classes_, code, count)
         return Rows(X, np.eye(len(self.classes_), dtype=X.dtype)[code], count, factor)

@@ -44,13 +44,15 @@ class LocalPolynomial:
     score: Score
     count: Floats
     degree: int = 0
+    unseen: frozenset[int] = frozenset()  # features along which no polynomial runs
 
     @cached_property
     def moments(self) -> Moments:
         """The windows, in units of the bandwidths; a feature that has none is measured by its standard deviation."""
         X = self.memory.key
         varies = np.ptp(X, axis=0) > 0
-        features = [c for c in sorted(sloped(self.score, list(range(X.shape[1])))) if varies[c]] if self.degree else []
+        features = sorted(sloped(self.score, list(range(X.shape[1]))) - self.unseen) if self.degree else []
+        features = [c for c in features if varies[c]]
         h, spread = own_bandwidth(self.score, X.shape[1]), deviations(X, self.count)
         unit = np.where(np.isfinite(h), np.minimum(h, 1e3 * spread), spread)[features]
         wide = replace(
