@@ -136,9 +136,7 @@ class Columns:
 
     def merged(self, other: Columns) -> Columns:
         """The columns of both tables, one below the other."""
-        return Columns(
-            tuple(_merged(a, b) for a, b in zip(self.columns, other.columns, strict=True)), self.names
-        )
+        return Columns(tuple(_merged(a, b) for a, b in zip(self.columns, other.columns, strict=True)), self.names)
 
     def recoded(self, X: Floats, before: Columns) -> Floats:
         """The rows X that ``before`` has coded, by the numbers of these columns."""

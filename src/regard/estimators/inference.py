@@ -138,7 +138,8 @@ class Significance:
     draws: Floats
 
     def __repr__(self) -> str:
-        return f"feature {self.feature!r}: statistic {self.statistic:.6g}, p = {self.p_value:.3g} ({len(self.draws)} draws)"
+        found = f"statistic {self.statistic:.6g}, p = {self.p_value:.3g} of {len(self.draws)} draws"
+        return f"feature {self.feature!r}: {found}"
 
 
 def without_feature(score: Score, feature: int, columns: list[int]) -> Score | None:
@@ -180,10 +181,11 @@ class Inference(PooledRegressor):
         return found
 
     def _random(self, random_state: Any) -> np.random.RandomState:
-        return check_random_state(self.random_state if random_state is None else random_state)
+        found: np.random.RandomState = check_random_state(self.random_state if random_state is None else random_state)
+        return found
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The fit for each row, (n,) or (n, outputs), as y was; and its standard error, of the same shape, if asked for.
+        """The fit for each row, (n,) or (n, outputs), as y was; and its standard error, if asked for, of that shape.
 
             se(x)^2 = sum_i w_i l_i(x)^2 (y_i - f_-i(x_i))^2
 
@@ -323,7 +325,9 @@ class Inference(PooledRegressor):
             total = int(max(round(float(self._count.sum())), 1))
             for _ in range(n):
                 drawn = random.multinomial(total, self._count / self._count.sum()).astype(value.dtype)
-                weight = (drawn / np.where(self._count > 0, self._count, 1.0) * self.sample_weight_).astype(queries.dtype)
+                weight = (drawn / np.where(self._count > 0, self._count, 1.0) * self.sample_weight_).astype(
+                    queries.dtype
+                )
                 memory = replace(smoother.memory, weight=weight, kept={})
                 out.append(replace(smoother, memory=memory, count=drawn).fit(queries)[None])
         found = np.concatenate(out).astype(queries.dtype)
@@ -350,7 +354,12 @@ class Inference(PooledRegressor):
             of_fit = (w @ (centred * fitted)) ** 2 / (about * along)
             deviation = np.sqrt(rss / (n - trace)) if trace < n else np.full(rss.shape, np.nan)
         rows = Rows(self.X_, value, w, np.ones(len(w)))
-        aicc = np.array([corrected_information(replace(rows, value=value[:, [v]]))(r.fit[:, [v]], w * r.own)[0] for v in range(value.shape[1])])
+        aicc = np.array(
+            [
+                corrected_information(replace(rows, value=value[:, [v]]))(r.fit[:, [v]], w * r.own)[0]
+                for v in range(value.shape[1])
+            ]
+        )
         sizes = 1 / smoother.squares(self._memory.key[w > 0], np.ones((len(w), 1)))[:, 0]
         names = getattr(self, "feature_names_in_", range(self.X_.shape[1]))
 

@@ -25,21 +25,13 @@ class LocalPolynomialRegressor(Inference, Growing):
 
         f(x) = b_0,  b = argmin sum_i w_i K((x - x_i) / h) |y_i - sum_a b_a (x_i - x)^a|^2
 
-    over all monomials of the features up to ``degree``. Degree 0 is ``NadarayaWatsonRegressor``; degree 1, local linear,
-    has no bias from the slope of the truth, at the edges of the data either, where degree 0 has one of the order of h.
-    It is the default where edges matter.
+    over all monomials of the features up to ``degree``. Degree 0 is ``NadarayaWatsonRegressor``. Degree 1, local linear,
+    has no bias from the slope of the truth, not at the edges of the data either, where degree 0 has one of the order of
+    h: it is the one to take where edges matter.
 
     Parameters
     ----------
-    kernel, bandwidth, bandwidth_type, categorical_features, unseen, missing, outside, engine, rtol, n_jobs, random_state :
-        As in ``NadarayaWatsonRegressor``. Categories weigh rows and have no slope; a feature that the kernel does not
-        look at has none either. With a bandwidth of inf, a feature has one slope everywhere. Criteria are those of this
-        fit: leave-one-out from the diagonal of the hat matrix, AICc and GCV by its trace.
-    degree : 0, 1, 2 or 3, default 1
-
-    Attributes
-    ----------
-    bandwidth_, score_, selection_, X_, y_, sample_weight_, n_features_in_, feature_names_in_ :
+    kernel, bandwidth, bandwidth_type, categorical_features, unseen, missing, outside, engine, rtol, n_jobs :
         As in ``NadarayaWatsonRegressor``.
 
     Notes
@@ -50,8 +42,8 @@ class LocalPolynomialRegressor(Inference, Growing):
 
     ``sample_weight`` counts: weight 2 is the row twice.
 
-    In one dimension, kernels whose squares are kernels too (Gaussian, Epanechnikov, uniform) cost time linear in rows and
-    queries where these are very many, within ``rtol``.
+    In one dimension, kernels whose squares are kernels too (Gaussian, Epanechnikov, uniform) cost time linear in rows
+    and queries where these are very many, within ``rtol``.
 
     Raises
     ------
@@ -59,9 +51,9 @@ class LocalPolynomialRegressor(Inference, Growing):
 
     References
     ----------
-    Stone (1977), Annals of Statistics 5; Cleveland (1979), Journal of the American Statistical Association 74; Fan (1992),
-    Design-adaptive nonparametric regression, same journal 87; Ruppert & Wand (1994), Annals of Statistics 22, eq. 2.1;
-    Fan & Gijbels (1996), Local Polynomial Modelling, eqs. 3.1 to 3.4.
+    Stone (1977), Annals of Statistics 5; Cleveland (1979), Journal of the American Statistical Association 74; Fan
+    (1992), Design-adaptive nonparametric regression, same journal 87; Ruppert & Wand (1994), Annals of Statistics 22,
+    eq. 2.1; Fan & Gijbels (1996), Local Polynomial Modelling, eqs. 3.1 to 3.4.
 
     Examples
     --------
@@ -148,8 +140,8 @@ class LocalPolynomialRegressor(Inference, Growing):
           the derivatives of the truth (best with degree - order odd).
         - ``of="fit"``: the exact gradient of what ``predict`` returns, in which the window moves, too; order 1.
 
-        They are 0 where ``outside`` gives a constant, and NaN along categories. At degree 0 only the gradient of the fit
-        is there, and both are it.
+        They are 0 where ``outside`` gives a constant, and NaN along categories. At degree 0 only the gradient of the
+        fit is there, and both are it.
 
         Raises
         ------

@@ -80,7 +80,8 @@ class Memory:
 
     def slopes(self, score: Score, query: Floats, value: Floats, grad_output: Floats) -> Floats:
         """(Q, D): the gradient of ``sum(grad_output * pooled values)`` to the queries, for other values (K, B)."""
-        return attention_pool_gradients(grad_output, query, self.key, value, score, **self._options)[1].query
+        _, grads = attention_pool_gradients(grad_output, query, self.key, value, score, **self._options)
+        return np.asarray(grads.query)
 
     def with_values(self, value: Floats) -> Memory:
         """The same rows with other values (K, B)."""

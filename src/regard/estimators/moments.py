@@ -112,7 +112,7 @@ class Windows:
     @property
     def about_centre(self) -> Floats:
         """(Q, M): the coefficients for monomials about the centre."""
-        return np.einsum("qmn,qm->qn", self.shift, self.coefficients)
+        return np.asarray(np.einsum("qmn,qm->qn", self.shift, self.coefficients))
 
     @property
     def polynomial_about_centre(self) -> Floats:
@@ -198,9 +198,9 @@ class Moments:
 
     def squares(self, windows: Windows, query: Floats, value: Floats) -> Floats:
         """(Q, V): ``sum_i w_i (K_i c . m_i / sum w K)^2 value_i``, the c of the windows."""
-        one, two = self.bases
         if windows.shift is None:
             return self._line_squares(windows, query, value)
+        two = self.bases[1]
         c = windows.about_centre
         about = self.monomials(self.memory.key, windows.centre, two)
         columns = (about[:, :, None] * value[:, None, :]).reshape(len(value), -1)
@@ -247,7 +247,9 @@ class Moments:
         weight, live = self.memory.weight[:, None], self.memory.weight > 0
         columns = np.concatenate([weight, weight * value], axis=1)[live]
         key = ((self.memory.key[:, [column]] - origin) / h)[live]
-        made: Sources = sources(kernel, self._parameters(leaf), key, columns, self.memory.rtol or 0.0, self.memory.threads)
+        made: Sources = sources(
+            kernel, self._parameters(leaf), key, columns, self.memory.rtol or 0.0, self.memory.threads
+        )
         shift, found = made.sums((query[:, [column]] - origin) / h, 2 * self.degree)
         if self.degree:
             found *= (h / self.unit[0]) ** np.arange(2 * self.degree + 1)[:, None]

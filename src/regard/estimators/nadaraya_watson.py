@@ -24,8 +24,8 @@ from regard.estimators.inputs import threads_of
 from regard.estimators.memory import OUTSIDE, Floats, Memory
 from regard.estimators.metric import checked_metric, learn_metric, with_metric
 from regard.estimators.neighbours import TYPES, numbers_of_neighbours, with_neighbours
-from regard.estimators.plugin import plug_in
 from regard.estimators.parts import Growing, GrowingClassifier
+from regard.estimators.plugin import plug_in
 from regard.estimators.pooled import PooledClassifier
 from regard.estimators.rows import Rows
 from regard.estimators.search import Selection, Smoother, search

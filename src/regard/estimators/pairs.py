@@ -43,8 +43,8 @@ class Basis:
     @cached_property
     def exponents(self) -> Integers:
         """(M, d)"""
-        every = itertools.product(range(self.degree + 1), repeat=self.d)
-        found = sorted((e for e in every if sum(e) <= self.degree), key=lambda e: (sum(e), [-n for n in e]))
+        chosen = (c for n in range(self.degree + 1) for c in itertools.combinations_with_replacement(range(self.d), n))
+        found = [[c.count(f) for f in range(self.d)] for c in chosen]
         return np.array(found, dtype=int).reshape(len(found), self.d)
 
     def __call__(self, z: Floats) -> Floats:

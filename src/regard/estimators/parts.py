@@ -1,4 +1,4 @@
-"""Data that arrive in parts: estimators that take more rows, or those of another, and fit as if all had come at once."""
+"""Data that arrive in parts: estimators take more rows, or those of another, and fit as if all had come at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.estimators.memory import Floats
 from regard.estimators.rows import Rows
 
 
-class Growing:
+class Merging:
     """An estimator whose fit is its rows: fits merge to the fit of all rows."""
 
     X_: Floats
@@ -32,18 +32,6 @@ class Growing:
     def _fit(self, given: Rows) -> Self:
         raise NotImplementedError
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """The estimator with these rows beside those that it has; the first call is ``fit``.
-
-        The result is that of ``fit`` with all rows at once. A rule for the bandwidth sees all rows again, so many small
-        parts are best added with ``bandwidth`` given.
-
-        Raises
-        ------
-        ValueError : for other features, or targets of another shape, than before.
-        """
-        return self._fit(self._with_more(X, y, sample_weight))
-
     def merge(self, other: Any) -> Self:
         """A new estimator, fitted to the rows of this one and then of the other, with the parameters of this one.
 
@@ -58,7 +46,7 @@ class Growing:
             raise TypeError(f"`other` must be a {type(self).__name__} like this one; got {type(other).__name__}.")
         check_is_fitted(self)
         check_is_fitted(other)
-        merged: Any = clone(self)  # type: ignore[type-var]
+        merged: Any = clone(self)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(merged, name, getattr(self, name))
@@ -66,14 +54,14 @@ class Growing:
         return found
 
     def __add__(self, other: Any) -> Self:
-        return self.merge(other) if isinstance(other, Growing) else NotImplemented
+        return self.merge(other) if isinstance(other, Merging) else NotImplemented
 
     def _with_more(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """The rows of the fit, if there is one, and more."""
         if not hasattr(self, "X_"):
             return self._given(X, y, sample_weight)
         validate_data(self, X, reset=False, skip_check_array=True)  # as many features, of the same names
-        other: Any = clone(self)  # type: ignore[type-var]
+        other: Any = clone(self)
         given = other._given(X, y, sample_weight)
         other.X_, other._count = given.X, given.count
         return self._both(self, other)
@@ -82,7 +70,9 @@ class Growing:
         """The rows of two fits as this estimator's own."""
         names = [list(getattr(e, "feature_names_in_", range(e.n_features_in_))) for e in (one, other)]
         if names[0] != names[1]:
-            told = " and ".join(f"{len(n)} ({', '.join(map(str, n[:5]))}{', ...' if len(n) > 5 else ''})" for n in names)
+            told = " and ".join(
+                f"{len(n)} ({', '.join(map(str, n[:5]))}{', ...' if len(n) > 5 else ''})" for n in names
+            )
             raise ValueError(f"fits of the same features can be merged; got {told}.")
         if one.y_.shape[1:] != other.y_.shape[1:]:
             shapes = " and ".join(str(e.y_.shape) for e in (one, other))
@@ -101,7 +91,23 @@ class Growing:
         return self._rows(np.concatenate([X, Z]), y, np.concatenate([one._count, other._count]))
 
 
-class GrowingClassifier(Growing):
+class Growing(Merging):
+    """The same, taking rows that come later."""
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """The estimator with these rows beside those that it has; the first call is ``fit``.
+
+        The result is that of ``fit`` with all rows at once. A rule for the bandwidth sees all rows again, so many small
+        parts are best added with ``bandwidth`` given.
+
+        Raises
+        ------
+        ValueError : for other features, or targets of another shape, than before.
+        """
+        return self._fit(self._with_more(X, y, sample_weight))
+
+
+class GrowingClassifier(Merging):
     """The same of classes, of which some may come later."""
 
     classes_: Any

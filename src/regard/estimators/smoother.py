@@ -70,7 +70,7 @@ class LocalPolynomial:
     def pool(self, query: Floats, value: Floats) -> Floats:
         if not self.degree:
             return self.memory.with_values(value).pool(self.score, query)
-        return self.polynomials(query, value)[:, 0]
+        return np.asarray(self.polynomials(query, value)[:, 0])
 
     def polynomials(self, query: Floats, value: Floats) -> Floats:
         """(Q, M, B): the fitted polynomials about the queries in the units of the windows; outside, constants."""
@@ -130,7 +130,7 @@ class LocalPolynomial:
             if lost.any():
                 others = moments.memory.without_own(self.count)
                 out = others.filled(self.score, X.astype(np.float64), out, lost)
-        return out
+        return np.asarray(out)
 
     def derivative(self, query: Floats) -> Floats:
         """(Q, D, V): the gradient of the fit to the query; 0 outside, where the fit is constant."""
