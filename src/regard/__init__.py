@@ -39,6 +39,7 @@ ESTIMATORS = (
     "AttentionClassifier",
     "AttentionRegressor",
     "LocalPolynomialRegressor",
+    "LocalQuantileRegressor",
     "NadarayaWatsonClassifier",
     "NadarayaWatsonRegressor",
 )

@@ -5,3 +5,4 @@ from regard.estimators.attention import AttentionRegressor as AttentionRegressor
 from regard.estimators.local_polynomial import LocalPolynomialRegressor as LocalPolynomialRegressor
 from regard.estimators.nadaraya_watson import NadarayaWatsonClassifier as NadarayaWatsonClassifier
 from regard.estimators.nadaraya_watson import NadarayaWatsonRegressor as NadarayaWatsonRegressor
+from regard.estimators.quantiles import LocalQuantileRegressor as LocalQuantileRegressor

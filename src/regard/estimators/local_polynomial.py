@@ -25,9 +25,9 @@ class LocalPolynomialRegressor(Inference, Growing):
 
         f(x) = b_0,  b = argmin sum_i w_i K((x - x_i) / h) |y_i - sum_a b_a (x_i - x)^a|^2
 
-    over all monomials of the features up to ``degree``. Degree 0 is ``NadarayaWatsonRegressor``. Degree 1, local linear,
-    has no bias from the slope of the truth, not at the edges of the data either, where degree 0 has one of the order of
-    h: it is the one to take where edges matter.
+    over all monomials of the features up to ``degree``. Degree 0 is ``NadarayaWatsonRegressor``. Degree 1, local
+    linear, has no bias from the slope of the truth, not at the edges of the data either, where that of degree 0 is of
+    the order of h: it is the one to take where edges matter.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ class LocalPolynomialRegressor(Inference, Growing):
     >>> import numpy as np, regard as rg
     >>> x = np.linspace(0.0, 1.0, 30)[:, None]
     >>> model = rg.LocalPolynomialRegressor(bandwidth=0.2).fit(x, 3 * x[:, 0])
-    >>> model.predict([[0.0], [1.0]]).round(12)
-    array([0., 3.])
+    >>> model.predict([[0.5], [1.0]]).round(12)
+    array([1.5, 3. ])
     >>> model.derivative([[0.0]]).round(12)
     array([[3.]])
     >>> rg.NadarayaWatsonRegressor(bandwidth=0.2).fit(x, 3 * x[:, 0]).predict([[0.0]]).round(2)
-    array([0.46])
+    array([0.45])
     """
 
     def __init__(
