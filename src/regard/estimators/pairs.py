@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,8 +60,7 @@ class Basis:
 
     def products(self, twice: Basis) -> Integers:
         """(M, M): where the product of two monomials stands among those of twice the degree."""
-        place = {tuple(e): n for n, e in enumerate(twice.exponents)}
-        return np.array([[place[tuple(a + b)] for b in self.exponents] for a in self.exponents])
+        return _products(self.d, self.degree, twice.degree)
 
     def shift(self, q: Floats) -> Floats:
         """(n, M, M): ``m(z - q) = T m(z)`` for each row of q (n, d)."""
@@ -71,6 +70,13 @@ class Basis:
                 ways = math.prod(math.comb(int(m), int(n)) for m, n in zip(a, b, strict=True))
                 out[:, i, j] = ways * np.prod((-q) ** (a - b), axis=1)
         return out
+
+
+@lru_cache(maxsize=32)
+def _products(d: int, degree: int, twice: int) -> Integers:
+    place = {tuple(e): n for n, e in enumerate(Basis(d, twice).exponents)}
+    own = Basis(d, degree).exponents
+    return np.array([[place[tuple(a + b)] for b in own] for a in own])
 
 
 class Block(NamedTuple):

@@ -26,11 +26,7 @@ from regard.scores.base import Score
 DEGREES = (0, 1)
 PAIRS = 1 << 20  # weights that are held at once
 TIE = 1e-12  # shares that differ by less are equal
-CORNERS = (
-    0.1,
-    1e-3,
-    12,
-)  # of the check loss: how rounded they are at first and last, in deviations of the targets; steps
+CORNERS = 0.1, 1e-3, 12  # of the check loss: how rounded at first and last, in deviations of the targets; steps
 TIED = 1e-9  # of a deviation: what tied targets are told apart by
 FAINT = 1e-14  # of the largest weight: what is less says nothing
 MOVES = 1000  # along edges, at most
@@ -63,9 +59,9 @@ class LocalQuantileRegressor(PooledRegressor, Growing):
 
     Notes
     -----
-    ``sample_weight`` counts: weight 2 is the row twice. Degree 1 starts from a majorisation (iteratively reweighted least
-    squares) and moves along the edges of the loss to its least vertex, query by query: a millisecond for each and a
-    thousand rows. Where its quantiles cross they are sorted.
+    ``sample_weight`` counts: weight 2 is the row twice. Degree 1 starts from a majorisation (iteratively reweighted
+    least squares) and moves along the edges of the loss to its least vertex, query by query: about a millisecond for
+    each and a thousand rows. Where its quantiles cross they are sorted.
 
     Raises
     ------
@@ -195,7 +191,7 @@ class LocalQuantileRegressor(PooledRegressor, Growing):
                 out[at] = self._linear(queries, at, weight, levels)
             else:
                 out[at] = weighted_quantiles(y, weight[:, order], levels)
-            lost = ~(weight.sum(axis=1) > 0)
+            lost: Any = ~(weight.sum(axis=1) > 0)
             if lost.any():
                 empty = np.zeros(len(queries), dtype=bool)
                 empty[at[lost]] = True
@@ -231,7 +227,6 @@ class LocalQuantileRegressor(PooledRegressor, Growing):
         centre = x[:, list(moments.features)].mean(axis=0)
         about = moments.monomials(moments.memory.key, centre, two)
         first = about[:, : len(one.exponents)]
-        here = moments.monomials(x, centre, one)
         shift = one.shift((x[:, list(moments.features)] - centre) / moments.unit)
         spread = float(np.std(y)) or 1.0
         total = weight.sum(axis=1, keepdims=True)
