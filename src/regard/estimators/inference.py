@@ -22,6 +22,7 @@ from regard.scores import Constant
 from regard.scores.base import Kernel, Leaf, On, Scaled, Score, Sum
 
 KINDS = ("wild", "pairs")
+VARIANCES = ("rows", "local")
 NUMBERS = 1 << 24  # of draws that are held at once
 FLOOR = 1e-6  # of the mean variance, below which no local variance is believed
 
@@ -195,7 +196,7 @@ class Inference(PooledRegressor):
         References
         ----------
         MacKinnon & White (1985), Journal of Econometrics 29; Fan & Gijbels (1996), Local Polynomial Modelling, section
-        4.3, for the variance of the weights.
+        4.3, for the weights in it.
         """
         queries = self._queries(X)
         smoother = self._smoother()
@@ -203,6 +204,32 @@ class Inference(PooledRegressor):
         if not return_std:
             return fit
         return fit, self._shaped(self._deviation(smoother, queries).astype(queries.dtype))
+
+    def standard_error(self, X: Any, variance: str = "rows") -> Floats:
+        """(n,) or (n, outputs): the standard error of the fit at each row of X.
+
+        - ``variance="rows"``: that of ``predict(X, return_std=True)``; each row has a variance of its own.
+        - ``variance="local"``: ``s(x) sqrt(sum_i w_i l_i(x)^2)`` where s^2(x) is the weighted residual variance about a
+          polynomial of two degrees more, fitted in the window of x; NaN where that leaves no degree of freedom. The
+          variance is taken to be the same within the window; these are the standard errors of Stata's lpoly.
+
+        Raises
+        ------
+        ValueError : for another variance.
+
+        References
+        ----------
+        Fan & Gijbels (1996), section 4.3, eqs. 4.4 to 4.6.
+        """
+        if variance not in VARIANCES:
+            raise ValueError(f"`variance` must be one of {', '.join(VARIANCES)}; got {variance!r}.")
+        queries, smoother = self._queries(X), self._smoother()
+        if variance == "rows":
+            found = self._deviation(smoother, queries)
+        else:
+            size = smoother.squares(queries, np.ones((len(self.X_), 1)))
+            found = np.sqrt(smoother.local_variance(queries) * size)
+        return self._shaped(found.astype(queries.dtype))
 
     def _deviation(self, smoother: LocalPolynomial, queries: Floats) -> Floats:
         return np.sqrt(smoother.squares(queries, self._residuals().left ** 2))

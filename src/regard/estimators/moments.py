@@ -18,7 +18,14 @@ from regard.scores.base import Kernel, Leaf, On, Scaled, Score, Sum
 
 TOLERANCE = 1e-10  # the part of a monomial that those before it leave unexplained; below it the window says nothing
 ROUNDING = 64 * np.finfo(float).eps
-RADIUS = {0: np.inf, 1: 16.0, 2: 4.0, 3: 2.0}  # of a block of queries, in bandwidths: its 2p-th power costs digits
+RADIUS = {
+    0: np.inf,
+    1: 16.0,
+    2: 4.0,
+    3: 2.0,
+    4: 1.5,
+    5: 1.0,
+}  # of a block of queries, in bandwidths: its 2p-th power costs digits
 QUERIES = 1 << 14  # queries of a block
 PAIRS = 1 << 20  # numbers that are held at once where keys are seen one by one
 WORTH = 1 << 24  # pairs below which a pooling of all of them costs less than an expansion
@@ -211,6 +218,35 @@ class Moments:
             scale = np.where(there, np.exp(np.where(there, partial.max - 2 * windows.log_weight_sum, 0.0)), 0.0)
         sums = partial.value_sum.reshape(len(q), len(two.exponents), -1)[:, self.products]
         return np.asarray(np.einsum("qm,qmnv,qn->qv", c, sums, c) * scale[:, None])
+
+    def variance(self, query: Floats, value: Floats) -> Floats:
+        """(Q, V): the variance of values about the polynomials, in each window; NaN where it leaves no degree of freedom.
+
+        sum_i w_i K_i (v_i - p(x_i))^2 / tr(W - W m S^-1 m' W),  W of the w_i K_i
+        """
+        one, two = self.bases
+        m, m2, v = len(one.exponents), len(two.exponents), value.shape[1]
+        out = np.full((len(query), v), np.nan)
+        for at, centre in self.blocks(query):
+            about = self.monomials(self.memory.key, centre, two)
+            first = (about[:, :m, None] * value[:, None, :]).reshape(len(value), -1)
+            partial = self.pairwise.partial(self.score, query[at], np.concatenate([about, first, value**2], axis=1))
+            squared = self.pairwise.partial(2 * self.score, query[at], about)
+            there = partial.weight_sum > 0
+            sums = partial.finish()
+            shift = one.shift((query[at][:, list(self.features)] - centre) / self.unit)
+            moments = sums[:, :m2][:, self.products]
+            S, size = shift @ moments @ shift.mT, abs(shift) @ abs(moments) @ abs(shift).mT
+            T = shift @ sums[:, m2 : m2 + m * v].reshape(len(at), m, v)
+            solved = Solved.of(S, ROUNDING * np.diagonal(size, axis1=1, axis2=2))
+            left = sums[:, m2 + m * v :] - np.einsum("qmv,qmv->qv", solved(T), T)
+            scale = np.exp(np.where(there, squared.max - 2 * np.asarray(partial.log_weight_sum), -np.inf))
+            twice = shift @ squared.value_sum[:, self.products] @ shift.mT
+            free = 1 - scale * np.einsum("qmn,qnm->q", solved(np.broadcast_to(np.eye(m), S.shape)), twice)
+            out[at] = np.where(
+                (there & (free > 1e-9))[:, None], left / np.where(free > 1e-9, free, 1.0)[:, None], np.nan
+            )
+        return out
 
     def linear(self, queries: int) -> bool:
         """Whether an expansion in one dimension, with a stated error, costs less than all pairs."""

@@ -199,7 +199,7 @@ class LocalQuantileRegressor(PooledRegressor, Growing):
                     memory = replace(self._recall().without_own(self._count), kept={})
                 for rows, every in memory.outside_weights(self.score_, queries, empty):
                     every = every[:, : len(y)] + _extra(every, self._count, len(y))
-                    bad = np.isnan(every).any(axis=1)
+                    bad: Any = np.isnan(every).any(axis=1)
                     found = weighted_quantiles(y, np.nan_to_num(every)[:, order], levels)
                     out[rows] = np.where(bad[:, None], np.nan, found)
         out = out.astype(queries.dtype)

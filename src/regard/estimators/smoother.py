@@ -98,6 +98,13 @@ class LocalPolynomial:
             out[at] = (every * share) @ v
         return out
 
+    def local_variance(self, query: Floats) -> Floats:
+        """(Q, V): the variance of the rows about a polynomial of two degrees more, in the window of each query."""
+        moments = replace(self, degree=self.degree + 2).moments
+        value = moments.memory.value
+        centred = value - self.count @ value / self.count.sum()
+        return np.maximum(moments.variance(query.astype(np.float64), centred), 0.0)
+
     def own(self) -> Floats:
         moments, X = self.moments, self.moments.memory.key
         out = np.zeros(len(X))
