@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import regard as rg
 from regard.engines import ENGINES
-from regard.engines.fused import multiplying
+from regard.engines.fused import halves, matrix
 from regard.engines.fused.blocks import BLOCK
 
 Q, K, D, V = 71, 2 * BLOCK + 37, 40, 19  # queries and keys beyond whole blocks, vectors and tiles
@@ -168,7 +168,7 @@ def test_rows_without_a_key_are_zero_beside_others(engine):
 
 # --- bfloat16 ---------------------------------------------------------------------------------------------------------
 needs_unit = pytest.mark.skipif(
-    not multiplying._unit(), reason="this processor has no unit for products of bfloat16, so nothing uses it"
+    not halves.unit(), reason="this processor has no unit for products of bfloat16, so nothing uses it"
 )
 
 
@@ -214,8 +214,9 @@ def test_bfloat16_blocks_agree_with_float32(mask, bias):
 @needs_unit
 def test_the_unit_serves_pooled_values_of_bfloat16_alone(monkeypatch):
     used = []
-    packed = multiplying._packed
-    monkeypatch.setattr(multiplying, "_packed", lambda run: used.append(run) or packed(run))
+    pool = halves.pool
+    monkeypatch.setattr(halves, "pool", lambda inputs: used.append(inputs) or pool(inputs))
+    monkeypatch.setattr(matrix, "SMALL", 1)
     query, key, value = tensors((Q, D), (K, D), (K, V), dtype=torch.bfloat16)
     rg.attention_pool(query, key, value, rg.ScaledDotProduct(), engine="matrix")
     assert len(used) == 1

@@ -22,13 +22,14 @@ from regard.arrays import (
     surely_finite,
     take_along,
 )
-from regard.engines.choose import Choice, choose, engine_for
+from regard.engines.choose import Choice, choose, directly, engine_for
 from regard.extremes import may_overflow, rescaled
 from regard.masks.base import Given, Layout, Mask, as_mask
 from regard.partial import Partial
 from regard.problem import Problem
 from regard.scores.base import Score, Term
 from regard.scores.constant import Constant
+from regard.straight import straight
 from regard.weights import check_normalizer
 
 HALF = ("float16", "bfloat16")
@@ -101,6 +102,11 @@ def attention_pool(
     >>> rg.attention_pool(np.array([1.0]), x, y, rg.Gaussian(bandwidth=0.5)).round(4)
     array([2.1065])
     """
+    check_normalizer(normalizer)
+    inputs = straight(query, key, value, score, mask, bias, dropout, seed, threads)
+    found = None if inputs is None or rtol is not None else directly(inputs, engine)
+    if found is not None:
+        return found
     call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, asked="ratio", rtol=rtol)
     call.spare()
     return call.output(_partial(call, engine).finish(overwrite=not call.problem.recorded))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from regard.arrays import Array
 from regard.partial import Partial
 from regard.problem import Problem, top_of, weights_of
+from regard.straight import Straight
 
 
 class Engine(Protocol):
@@ -45,6 +46,15 @@ class Engine(Protocol):
         self, problem: Problem, maximum: Array, grad_weight_sum: Array, grad_value_sum: Array
     ) -> tuple[Array, ...]:
         """Gradients to ``problem.arrays`` from those of the two sums; the maximum is constant."""
+        ...
+
+
+@runtime_checkable
+class Direct(Protocol):
+    """An engine that also takes inputs as they were given, see ``Straight``."""
+
+    def direct(self, inputs: Straight) -> Array | None:
+        """The pooled values; None where it would rather not, or where something is not finite."""
         ...
 
 

@@ -8,12 +8,13 @@ the kernel by blocks of queries, so that only what was given is ever (Q, K).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.arrays import Array, concrete, is_torch, size
+from regard.arrays import Array, concrete, is_torch, size, surely_finite
 from regard.engines.base import Shown
 from regard.masks.base import cut
 from regard.masks.causal import Causal
@@ -29,6 +30,7 @@ from regard.problem import (
 )
 from regard.scores.base import Leaf
 from regard.scores.pairings import dot_product
+from regard.straight import Straight
 from regard.weights import exponentials, running_maximum
 
 TRUSTED = 16.0  # log-sum-exps up to this size are a shift as good as the maximum: sums are off by 8 roundings at most
@@ -56,6 +58,20 @@ class Sdpa(Shown):
 
     def declines(self, problem: Problem) -> str | None:
         return None
+
+    def direct(self, inputs: Straight) -> Array | None:
+        xp, (query, key, value) = sys.modules["torch"], inputs[:3]
+        if key.shape[-1] != value.shape[-1]:
+            return None
+        four = (x.detach().reshape(-1, *x.shape[-3 if x.ndim > 3 else -2 :]) for x in (query, key, value))
+        four = (x if x.ndim == 4 else x[None] for x in four)
+        options = {"is_causal": inputs.causal, "scale": inputs.scale}
+        out, log = xp.ops.aten._scaled_dot_product_flash_attention_for_cpu(*four, **options)
+        # what is not finite in a query shows in its log-sum-exp, in a value in the output; a key may hide it
+        if not all(surely_finite(xp, x) for x in (log, key, out)):
+            return None
+        found: Array = out.reshape(value.shape[:-2] + out.shape[-2:])
+        return found
 
     def pool(self, problem: Problem) -> Partial:
         xp, lead, columns = problem.xp, problem.layout.leading, problem.value.shape[-1]

@@ -220,7 +220,7 @@ class Moments:
         return np.asarray(np.einsum("qm,qmnv,qn->qv", c, sums, c) * scale[:, None])
 
     def variance(self, query: Floats, value: Floats) -> Floats:
-        """(Q, V): the variance of values about the polynomials, in each window; NaN where it leaves no degree of freedom.
+        """(Q, V): the variance of values about the polynomials, in each window; NaN where no degree of freedom is left.
 
         sum_i w_i K_i (v_i - p(x_i))^2 / tr(W - W m S^-1 m' W),  W of the w_i K_i
         """

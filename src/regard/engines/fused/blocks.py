@@ -100,7 +100,7 @@ def stand(x, a, n, q):
         for c in range(0, across, side):
             turn(x, (a + i) * columns + c, columns, q, c * LANES + i, LANES)
     for j in range(across * LANES, columns * LANES):
-        q[j] = ZERO
+        q[j] = 0
     for i in range(n):
         for c in range(across, columns):
             q[c * LANES + i] = x[a + i, c]
@@ -118,8 +118,11 @@ def lie(q, a, n, x):
             x[a + i, c] = q[c * LANES + i]
 
 
-def rise(s, m, shift, high, seen, factor, z, o):
-    """The shift of each query becomes its largest score so far; ``high`` is how far it rose. True if any did."""
+def rise(s, m, shift, high, seen, factor, z, o, unit):
+    """The shift of each query becomes its largest score so far; ``high`` is how far it rose. True if any did.
+
+    ``unit`` is the logarithm to base 2 of a weight per score.
+    """
     wide_vectors()
     for i in range(LANES):
         high[i] = MINUS_INF
@@ -134,7 +137,7 @@ def rise(s, m, shift, high, seen, factor, z, o):
     for i in range(LANES):
         first = seen[i] == ZERO and high[i] > MINUS_INF
         d = high[i] if first or high[i] > ZERO else ZERO
-        factor[i] = ZERO if first else exp2(-d * LOG2)
+        factor[i] = ZERO if first else exp2(-d * unit)
         seen[i] = ONE if first else seen[i]
         shift[i] += d
         z[i] *= factor[i]
@@ -150,10 +153,10 @@ def exponentials(s, count):
         s[x] = exp2(s[x] * LOG2)
 
 
-def weigh(s, less, out, total, pairs):
+def weigh(s, less, unit, out, total, pairs):
     """``weigh_halves``, compiled without leave to reassociate: it rounds by adding and subtracting a large number."""
     wide_vectors()
-    weigh_halves(s, less, out, total, pairs)
+    weigh_halves(s, less, unit, out, total, pairs)
 
 
 def forward(
@@ -188,7 +191,7 @@ def forward(
                 fill(key, j0, m, q, s, shift)
                 if arrays or not whole(seen_by, j0, m):
                     edit(s, j0, m, a, n, start, stop, gap, live, bias)
-                if rise(s, m, shift, high, seen, factor, z, o):
+                if rise(s, m, shift, high, seen, factor, z, o, LOG2):
                     less_row(s, high, m)
                 exponentials(s, m * LANES)
                 for i in range(LANES):
@@ -294,66 +297,52 @@ def backward(
             lie(d_all[group], a, min(LANES, query.shape[0] - a), to_query)
 
 
-def pack_query(query, a, n, q):
-    """Queries as pairs of bfloat16 down the features, and below them what that leaves of them; True if it does."""
-    features, below, rest = query.shape[1], q.shape[0] // 2, WORD(0)
-    even = features - features % 2
-    for x in range(q.shape[0]):
-        q[x] = WORD(0)
-    for i in range(n):
-        row = query[a + i]
-        for c in range(0, even, 2):
-            x, y = row[c], row[c + 1]
-            q[c // 2 * LANES + i] = ((x >> WORD(16)) & WORD(0xFFFF)) | (y & HIGH)
-            rest |= x | y
-        if even < features:
-            q[even // 2 * LANES + i] = (row[even] >> WORD(16)) & WORD(0xFFFF)
-            rest |= row[even]
-    if rest & WORD(0xFFFF) == WORD(0):
-        return False
-    for i in range(n):
-        for c in range(features):
-            x = query[a + i, c]
-            left = of_bits(x) - of_bits(x & HIGH)  # exact
-            half = ((bits(left) + WORD(0x8000)) >> WORD(16)) & WORD(0xFFFF)
-            q[below + c // 2 * LANES + i] |= half << WORD(16 * (c % 2))
-    return True
-
-
-def pack_key(key, out):
-    """Keys as bfloat16, zeros beyond; what that leaves of them, 0 if they were exact."""
-    wide_vectors()
-    rest = WORD(0)
-    for i in range(key.shape[0]):
-        for c in range(key.shape[1]):
-            rest |= key[i, c]
-            out[i, c] = key[i, c] >> WORD(16)
-    return rest & WORD(0xFFFF)
-
-
 def pack_value(value, out):
-    """Values as bfloat16, 32 keys of each column side by side: out[key // 32, column, key % 32]; zeros beyond."""
-    for b in range(0, value.shape[0], 32):
-        for j in range(b, min(b + 32, value.shape[0])):
-            for c in range(value.shape[1]):
-                out[b // 32, c, j - b] = value[j, c] >> WORD(16)
+    """Values, 32 keys of each column side by side: out[key // 32, column, key % 32], which is zero beyond."""
+    wide_vectors()
+    rows, columns, wide = value.shape[0], value.shape[1], out.shape[1]
+    across = columns // 32 * 32
+    for b in range(0, rows, 32):
+        done = across if b + 32 <= rows else 0
+        for c in range(0, done, 32):
+            turn(value, b * columns + c, columns, out, (b // 32 * wide + c) * 32, 32)
+        for j in range(b, min(b + 32, rows)):
+            for c in range(done, columns):
+                out[b // 32, c, j - b] = value[j, c]
 
 
-def halves(
-    query, key, value, start, stop, gap, live, bias, top, weight_sum, value_sum, s, p, sight, q_all, o_all, rows
-):
-    """The same as ``forward`` in bfloat16, of packed keys and values and of the bits of the queries in float32."""
+def finish_halves(a, n, state, o, flat, out):
+    """What was pooled, divided by the weight sum and rounded to bfloat16, to where it belongs."""
+    wide_vectors()
+    factor, z = state[3], state[4]
+    for i in range(LANES):
+        factor[i] = ONE / z[i] if z[i] > ZERO else ZERO
+    times_row(o, factor, o.shape[0] // LANES)
+    lie(o, 0, n, flat)
+    for i in range(n):
+        for c in range(out.shape[1]):
+            word = bits(flat[i, c])
+            out[a + i, c] = (word + WORD(0x7FFF) + ((word >> WORD(16)) & WORD(1))) >> WORD(16)
+
+
+def halves(query, key, value, start, stop, gap, live, bias, unit, out, s, p, sight, q_all, o_all, rows, flat):
+    """The pooled values in bfloat16: of queries as words of two features, of keys, and of values from ``pack_value``.
+
+    Features are filled with zeros to a multiple of 32 in the keys. A score times ``unit`` is the logarithm to base 2 of
+    a weight.
+    """
     wide_vectors()
     features, wide, keys = key.shape[1], value.shape[1], key.shape[0]
-    arrays = live.shape[0] > 0 or bias.shape[0] > 0
     open_tiles()
     for a0 in range(0, query.shape[0], GROUPS * LANES):
         groups = min(GROUPS, (query.shape[0] - a0 + LANES - 1) // LANES)
         for g in range(groups):
             a = a0 + g * LANES
-            n, o, state = min(LANES, query.shape[0] - a), o_all[g], rows[g]
+            n, q, o, state = min(LANES, query.shape[0] - a), q_all[g], o_all[g], rows[g]
             hull(a, n, start, stop, gap, keys, sight[g])
-            sight[g, 6] = 1 if pack_query(query, a, n, q_all[g]) else 0
+            stand(query, a, n, q)
+            for x in range(query.shape[1] * LANES, q.shape[0]):
+                q[x] = 0
             for x in range(o.shape[0]):
                 o[x] = ZERO
             for r in range(5):
@@ -373,15 +362,15 @@ def halves(
                 for r in range(0, m, 32):
                     at = (j0 + r) * features
                     tiles_less(key, at, features, 32, q, 0, s, r * LANES, high, features // 32)
-                    if seen_by[6]:
-                        tiles_more(key, at, features, 32, q, q.shape[0] // 2, s, r * LANES, high, features // 32)
-                if arrays or not whole(seen_by, j0, m):
+                if not whole(seen_by, j0, m):
                     edit(s, j0, m, a, n, start, stop, gap, live, bias)
-                rise(s, m, shift, high, seen, factor, z, o)
-                weigh(s, high, p, factor, m // 2)
+                rise(s, m, shift, high, seen, factor, z, o, unit)
+                weigh(s, high, unit, p, factor, m // 2)
                 for i in range(LANES):
                     z[i] += factor[i]
                 for r in range(0, wide, 32):
                     tiles_more(value, j0 * wide + r * 32, 32, wide * 32, p, 0, o, r * LANES, shift, m // 32)
-        finish(a0, groups, rows, o_all, top, weight_sum, value_sum)
+        for g in range(groups):
+            a = a0 + g * LANES
+            finish_halves(a, min(LANES, query.shape[0] - a), rows[g], o_all[g], flat, out)
     close_tiles()

@@ -6,18 +6,21 @@ both products run at nearly the speed of the processor's multiplications; in bfl
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 
 import numpy as np
 
-from regard.arrays import Array, is_torch, size
+from regard.arrays import Array, is_torch, size, surely_finite
 from regard.engines.base import Shown
 from regard.engines.fused import SMALL, missing
 from regard.partial import Partial
 from regard.problem import Problem
 from regard.scores.base import Leaf
 from regard.scores.pairings import dot_product
+from regard.straight import Straight
 
+MOST = 1e37  # that a score in bfloat16 may be, beyond which its sums could overflow
 FEATURES = 16  # and value columns, from which on vectors of queries are full of work
 
 
@@ -49,9 +52,23 @@ class Matrix(Shown):
             return f"for {pairs:,} pairs its loops are not worth loading"
         if min(features, columns) < FEATURES:
             return f"products of {features} features and {columns} value columns do not fill its vectors"
-        if is_torch(problem.value) and not problem.recorded and problem.given is None:
+        plain = problem.given is None or (str(problem.given) == "torch.bfloat16" and not halves().unit())
+        if is_torch(problem.value) and not problem.recorded and plain:
             return "PyTorch's own kernel is as fast where nothing is recorded"
         return None
+
+    def direct(self, inputs: Straight) -> Array | None:
+        features, columns = inputs.key.shape[-1], inputs.value.shape[-1]
+        if str(inputs.value.dtype) != "torch.bfloat16" or features % 2 or inputs.work < SMALL:
+            return None
+        if min(features, columns) < FEATURES or missing() or not halves().unit():
+            return None
+        xp = sys.modules["torch"]
+        bound = [float(max(-low, high)) for low, high in (xp.aminmax(x) for x in (inputs.query, inputs.key))]
+        if not features * bound[0] * bound[1] < MOST or not surely_finite(xp, inputs.value):
+            return None
+        found: Array = halves().pool(inputs)
+        return found
 
     def pool(self, problem: Problem) -> Partial:
         found: Partial = running().pool(problem)
@@ -69,3 +86,10 @@ def running() -> ModuleType:
     from regard.engines.fused import multiplying
 
     return multiplying
+
+
+def halves() -> ModuleType:
+    """What runs them in bfloat16."""
+    from regard.engines.fused import halves
+
+    return halves

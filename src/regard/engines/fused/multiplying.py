@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import binding
 from numba import njit, types
 
-from regard.arrays import Array, is_torch
+from regard.arrays import Array
 from regard.engines.fused import blocks, maths, products, threads
 from regard.engines.fused.blocks import BLOCK, GROUPS
 from regard.engines.fused.compiling import LOCK, MADE, VERSION, bound, compiled, constants
@@ -34,29 +31,26 @@ HELPERS = (
     "rise",
     "exponentials",
     "weigh",
-    "pack_query",
+    "finish_halves",
 )
 JOBS = 32  # of a problem, about; the same for any number of threads, since sums over keys are cut with them
 MOST = 1 << 33  # multiplications of a job
-TILE = 32  # rows and columns of bfloat16 tiles
 
 
 def driver(name: str, dtype: Any) -> Any:
-    """``forward``, ``backward`` or ``halves`` in a dtype."""
+    """A loop of ``blocks`` in a dtype."""
     with LOCK:
         if (name, "matrix", dtype) not in MADE:
             names = {
                 **constants(dtype),
                 "LANES": products.LANES[dtype.name],
                 "WORD": np.int32,
-                "HIGH": np.int32(-0x10000),
                 "bits": maths.bits32,
-                "of_bits": maths.float32_of,
                 **{n: found for n, found in vars(products).items() if n[0].islower()},
             }
             tag = f"{dtype}_{VERSION}"
             for n in HELPERS:
-                flags = maths.EXACT if n in ("weigh", "pack_query") else maths.SUMS
+                flags = maths.EXACT if n == "weigh" else maths.SUMS
                 names[n] = njit(bound(getattr(blocks, n), tag, names), **flags)
             MADE[name, "matrix", dtype] = compiled(getattr(blocks, name), tag, names, _signature(name, dtype))
         return MADE[name, "matrix", dtype]
@@ -67,15 +61,13 @@ def _signature(name: str, dtype: Any) -> Any:
     row, matrix, whole = types.Array(real, 1, "C"), types.Array(real, 2, "C"), types.Array(n, 1, "C")
     words, pairs = (types.Array(types.int32, n, "C") for n in (1, 2))
     half, panels = (types.Array(types.int16, n, "C") for n in (2, 3))
-    if name == "pack_key":
-        return types.int32(pairs, half)
     if name == "pack_value":
-        return types.void(pairs, panels)
+        return types.void(half, panels)
     edits = (whole, whole, whole, types.Array(types.boolean, 2, "C"), matrix)
     sight, state = types.Array(n, 2, "C"), types.Array(real, 3, "C")
     if name == "halves":
-        arrays, scratch = (pairs, half, panels), (row, words, sight, pairs, matrix, state)
-        return types.void(*arrays, *edits, row, row, matrix, *scratch)
+        scratch = row, words, sight, pairs, matrix, state, matrix
+        return types.void(pairs, half, panels, *edits, real, half, *scratch)
     if name == "forward":
         return types.void(*(matrix,) * 3, *edits, row, row, matrix, row, row, sight, matrix, matrix, state)
     out = matrix, row, row, matrix
@@ -120,12 +112,14 @@ class Blocks(Run):
         found: tuple[Matrix, ...] = self._own.scratch
         return found
 
-    def room(self, *rows: int) -> tuple[Matrix, ...]:
-        """Two blocks of scores, what each group sees, rows of lanes for each group, so many, and five for its state."""
-        blocks = (lines(1, BLOCK * self.lanes, self.dtype)[0] for _ in range(2))
-        groups = (lines(GROUPS, max(n, 1) * self.lanes, self.dtype) for n in rows)
-        state = lines(GROUPS * 5, self.lanes, self.dtype).reshape(GROUPS, 5, self.lanes)
-        return *blocks, np.empty((GROUPS, 7), np.int64), *groups, state
+
+def room(dtype: Any, *rows: int) -> tuple[Matrix, ...]:
+    """Two blocks of scores, what each group sees, rows of lanes for each group, so many, and five for its state."""
+    lanes = products.LANES[np.dtype(dtype).name]
+    blocks = (lines(1, BLOCK * lanes, dtype)[0] for _ in range(2))
+    groups = (lines(GROUPS, max(n, 1) * lanes, dtype) for n in rows)
+    state = lines(GROUPS * 5, lanes, dtype).reshape(GROUPS, 5, lanes)
+    return *blocks, np.empty((GROUPS, 7), np.int64), *groups, state
 
 
 def whole(x: Matrix) -> Matrix:
@@ -143,32 +137,14 @@ def pool(problem: Problem) -> Partial:
     # a job has read its queries when it writes what it pooled; memory that is in use costs no new pages
     value_sum = query if problem.spare and query.shape == shape else np.empty(shape, run.dtype)
     out = np.empty(problem.rows, run.dtype), np.empty(problem.rows, run.dtype), value_sum
-    packed = _packed(run) if problem.asked == "ratio" and _tiles(problem) else None
-    if packed is not None:
-        loop = driver("halves", run.dtype)
+    loop = driver("forward", run.dtype)
 
-        def make() -> tuple[Matrix, ...]:
-            scores, weights, sight, words, sums, state = run.room(packed[0].shape[-1], packed[1].shape[-2])
-            return scores, weights.view(np.int32), sight, words.view(np.int32), sums, state
-
-        def work(place: tuple[tuple[int, ...], slice]) -> Steps:
-            at, queries = place
-            k, v = packed[0][reduced(key, at)], packed[1][reduced(value, at)]
-            bits = entry(query, at)[queries].view(np.int32)
-            loop(bits, k, v, *run.edits(at, queries), *run.rows(at, queries, *out), *run.own(make))
-            yield
-
-    else:
-        loop = driver("forward", run.dtype)
-
-        def make() -> tuple[Matrix, ...]:
-            return run.room(features, columns)
-
-        def work(place: tuple[tuple[int, ...], slice]) -> Steps:
-            at, queries = place
-            q, k, v = entry(query, at)[queries], entry(key, at), entry(value, at)
-            loop(q, k, v, *run.edits(at, queries), *run.rows(at, queries, *out), *run.own(make))
-            yield
+    def work(place: tuple[tuple[int, ...], slice]) -> Steps:
+        at, queries = place
+        q, k, v = entry(query, at)[queries], entry(key, at), entry(value, at)
+        scratch = run.own(lambda: room(run.dtype, features, columns))
+        loop(q, k, v, *run.edits(at, queries), *run.rows(at, queries, *out), *scratch)
+        yield
 
     threads.run(work, run.places(), problem.threads)
     top, *sums = (like_of(problem, x) for x in out)
@@ -185,7 +161,7 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
     grads = [np.zeros(tuple(a.shape), run.dtype) for a in problem.arrays]
 
     def make() -> tuple[Matrix, ...]:
-        return run.room(*widths, widths[0], *(p * lanes for p in panels))
+        return room(run.dtype, *widths, widths[0], *(p * lanes for p in panels))
 
     def work(part: tuple[tuple[int, ...], list[slice]]) -> Steps:
         at, some = part
@@ -215,34 +191,3 @@ def backward(problem: Problem, maximum: Array, grad_weight_sum: Array, grad_valu
 
     threads.run(work, run.parts(), problem.threads, then=add)
     return tuple(like_of(problem, g) for g in grads)
-
-
-def _tiles(problem: Problem) -> bool:
-    """Whether the inputs are bfloat16 and this processor has a unit for its products that torch may switch on."""
-    return str(problem.given) == "torch.bfloat16" and is_torch(problem.value) and _unit()
-
-
-@cache
-def _unit() -> bool:
-    cpu: Any = sys.modules["torch"].cpu
-    named = binding.get_host_cpu_features().get("amx-bf16", False)
-    return bool(named and getattr(cpu, "_init_amx", lambda: False)())
-
-
-def _packed(run: Blocks) -> tuple[Matrix, Matrix] | None:
-    """Keys and values in bfloat16, as its loop wants them; None if a prepared key is more than that."""
-    _, key, value = run.arrays
-    tiles, features, columns = (-(-n // TILE) for n in (*key.shape[-2:], value.shape[-1]))
-    keys = np.zeros((*key.shape[:-2], tiles * TILE, features * TILE), np.int16)
-    values = np.zeros((*value.shape[:-2], tiles, columns * TILE, TILE), np.int16)
-    left = []
-
-    def work(job: tuple[str, Matrix, Matrix, tuple[int, ...]]) -> Steps:
-        name, given, out, at = job
-        left.append(driver(name, run.dtype)(given[at].view(np.int32), out[at]))
-        yield
-
-    jobs = [("pack_key", key, keys, at) for at in np.ndindex(*key.shape[:-2])]
-    jobs += [("pack_value", value, values, at) for at in np.ndindex(*value.shape[:-2])]
-    threads.run(work, jobs, run.problem.threads)
-    return None if any(left) else (keys, values)

@@ -344,13 +344,12 @@ tiles_less, tiles_more = _tile_product("less"), _tile_product("more")
 
 # 2^f on [-1/2, 1/2] up to 7e-5, a thirtieth of a rounding to bfloat16; the constant first
 POWER = (0.99992807, 0.69326099, 0.24261114, 0.05517167)
-LOG2 = 1.4426950408889634
 ROUND = 1.5 * 2**23 + 127  # adding it rounds to an integer n, and leaves n + 127 in the low bits
 
 
 @intrinsic
-def weigh_halves(context: Any, s: Any, less: Any, out: Any, total: Any, count: Any) -> Any:
-    """exp(s - less) of float32 rows as bfloat16, two rows to a row of words; ``total`` is the sum of what came out.
+def weigh_halves(context: Any, s: Any, less: Any, unit: Any, out: Any, total: Any, count: Any) -> Any:
+    """2^(unit (s - less)) of float32 rows as bfloat16, two rows to a row of words; ``total`` is the sum of what came out.
 
     Scores that are not above ``less``, which is one row; exactly 0 of -inf.
     """
@@ -359,7 +358,7 @@ def weigh_halves(context: Any, s: Any, less: Any, out: Any, total: Any, count: A
         vector, words = _vector(ir.FloatType(), SIDE), _vector(WORD, SIDE)
         x, y, z, w = (
             _data(context, builder, k, v, ir.Constant(INDEX, 0))
-            for k, v in ((s, args[0]), (out, args[2]), (total, args[3]), (less, args[1]))
+            for k, v in ((s, args[0]), (out, args[3]), (total, args[4]), (less, args[1]))
         )
         fma = _named(builder, "llvm.fmuladd.v16f32", vector, [vector] * 3)
         larger = _named(builder, "llvm.maxnum.v16f32", vector, [vector] * 2)
@@ -369,16 +368,18 @@ def weigh_halves(context: Any, s: Any, less: Any, out: Any, total: Any, count: A
 
         half, high, bits, exponent = (ir.Constant(words, [n] * SIDE) for n in (0x8000, 0xFFFF0000, 16, 23))
         halves = [ir.Constant(INDEX, h * SIDE) for h in range(2)]
-        shift = [builder.fmul(_load(builder, builder.gep(w, [h]), vector, 4), real(-LOG2)) for h in halves]
+        factor = _spread(builder, args[2], vector)
+        minus = builder.fsub(ir.Constant(vector, None), factor)
+        shift = [builder.fmul(_load(builder, builder.gep(w, [h]), vector, 4), minus) for h in halves]
         zero = ir.Constant(vector, None)
-        with Loop(builder, args[4], [zero] * 4) as (at, sums):
+        with Loop(builder, args[5], [zero] * 4) as (at, sums):
             row = builder.gep(x, [builder.mul(at, ir.Constant(INDEX, 4 * SIDE))])
             to = builder.gep(y, [builder.mul(at, ir.Constant(INDEX, 2 * SIDE))])
             for h in range(2):
                 upper = []
                 for r in range(2):
                     found = _load(builder, builder.gep(row, [ir.Constant(INDEX, (2 * r + h) * SIDE)]), vector, 4)
-                    t = builder.call(fma, [found, real(LOG2), shift[h]])
+                    t = builder.call(fma, [found, factor, shift[h]])
                     t = builder.call(larger, [t, real(-127)], fastmath=("nnan", "nsz"))
                     n = builder.fadd(t, real(ROUND))
                     f = builder.fsub(t, builder.fsub(n, real(ROUND)))
@@ -396,4 +397,4 @@ def weigh_halves(context: Any, s: Any, less: Any, out: Any, total: Any, count: A
             _store(builder, builder.fadd(sums[h], sums[2 + h]), place, 4)
         return context.get_dummy_value()
 
-    return types.void(s, less, out, total, types.int64), build
+    return types.void(s, less, types.float32, out, total, types.int64), build
