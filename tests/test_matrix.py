@@ -267,5 +267,57 @@ def test_bfloat16_gradients_are_those_of_float32():
         torch.testing.assert_close(mine.float(), theirs.float(), rtol=0, atol=2**-7 * scale)
 
 
+# --- inputs as they were given ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("place", ["query", "key", "value"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_reaches_what_it_may(monkeypatch, dtype, place, bad):
+    monkeypatch.setattr(matrix, "SMALL", 1)
+    given = dict(zip(("query", "key", "value"), tensors((2, Q, 16), (2, K, 16), (2, K, 16), dtype=dtype), strict=True))
+    given["query"] = given["query"].abs()  # an infinite key then hides: its score is -inf for every query
+    given[place][1, 5, 3] = bad
+    found, expected = (
+        rg.attention_pool(**given, score=rg.ScaledDotProduct(), engine=name).isfinite()
+        for name in ("auto", "reference")
+    )
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 1, 3)])
+def test_plain_inputs_give_what_prepared_ones_do(monkeypatch, dtype, causal, lead):
+    monkeypatch.setattr(matrix, "SMALL", 1)
+    taken = []
+    for engine in (matrix.Matrix, type(ENGINES["sdpa"])):
+        own = engine.direct
+        monkeypatch.setattr(engine, "direct", lambda self, x, own=own: taken.append(own(self, x)) or taken[-1])
+    shapes = (*lead, 70, 32), (*lead, 70, 32), (*lead, 70, 32)
+    query, key, value = tensors(*shapes, dtype=dtype)
+    key = key.mT.contiguous().mT  # not contiguous
+    mask = rg.Causal() if causal else None
+    found, expected = (
+        rg.attention_pool(query, key, value, rg.ScaledDotProduct(0.3), mask=mask, engine=name)
+        for name in ("auto", "reference")
+    )
+    assert found.shape == expected.shape
+    assert any(out is found for out in taken)
+    bound = 2**-7 if dtype == torch.bfloat16 else 1e-6
+    torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
+
+
 def test_both_engines_are_in_the_list_before_the_others():
     assert list(ENGINES)[:2] == ["matrix", "sdpa"]
+
+
+@pytest.mark.parametrize("engine", ["matrix", "sdpa"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_rows_that_are_not_contiguous_change_nothing(engine, biased):
+    query, key, value, bias = tensors((2, Q, 16), (2, K, 16), (2, K, 16), (Q, K))
+    query, key, value, other = (x.mT.contiguous().mT for x in (query, key, value, bias))
+    assert key.stride(-1) != 1
+    expected, found = (
+        rg.attention_pool(query, key, value, rg.ScaledDotProduct(), bias=other if biased else None, engine=name)
+        for name in ("reference", engine)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)

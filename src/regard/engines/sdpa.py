@@ -63,7 +63,7 @@ class Sdpa(Shown):
         xp, (query, key, value) = sys.modules["torch"], inputs[:3]
         if key.shape[-1] != value.shape[-1]:
             return None
-        four = (x.detach().reshape(-1, *x.shape[-3 if x.ndim > 3 else -2 :]) for x in (query, key, value))
+        four = (_lines(x.detach().reshape(-1, *x.shape[-3 if x.ndim > 3 else -2 :])) for x in (query, key, value))
         four = (x if x.ndim == 4 else x[None] for x in four)
         options = {"is_causal": inputs.causal, "scale": inputs.scale}
         out, log = xp.ops.aten._scaled_dot_product_flash_attention_for_cpu(*four, **options)
@@ -155,7 +155,12 @@ def _four(problem: Problem, *arrays: Array) -> tuple[Array, ...]:
     """(B, H, N, C) of each array: all leading axes but the last are one; nothing is copied where there are two."""
     lead = problem.layout.leading
     both = size(lead[:-1]), size(lead[-1:])
-    return tuple(x.expand(*lead, *x.shape[-2:]).reshape(*both, *x.shape[-2:]) for x in arrays)
+    return tuple(_lines(x.expand(*lead, *x.shape[-2:]).reshape(*both, *x.shape[-2:])) for x in arrays)
+
+
+def _lines(x: Array) -> Array:
+    """With contiguous rows: the kernel takes them for that, and says nothing where they are not."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _four_mask(problem: Problem, added: Array) -> Array:

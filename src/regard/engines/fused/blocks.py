@@ -11,6 +11,7 @@ compiled, by ``compiling``, as the bodies in ``loops`` are.
 from __future__ import annotations
 
 BLOCK = 192  # keys of a block, a multiple of the 32 of a tile
+NARROW = 96  # keys of a block in bfloat16, whose scores and weights stay in the first cache beside the tiles
 SUMMED = 32  # keys of one sum
 GROUPS = 8  # of LANES queries, which a block of keys serves in turn
 
@@ -348,11 +349,11 @@ def halves(query, key, value, start, stop, gap, live, bias, unit, out, s, p, sig
             for r in range(5):
                 for i in range(LANES):
                     state[r, i] = ZERO
-        for j in range(0, keys, BLOCK):
+        for j in range(0, keys, NARROW):
             for g in range(groups):
                 a, seen_by = a0 + g * LANES, sight[g]
                 j0 = max(j, seen_by[0] // 32 * 32)
-                m = min(j + BLOCK, (seen_by[1] + 31) // 32 * 32) - j0
+                m = min(j + NARROW, (seen_by[1] + 31) // 32 * 32) - j0
                 if m <= 0:
                     continue
                 q, o, state, n = q_all[g], o_all[g], rows[g], min(LANES, query.shape[0] - a)

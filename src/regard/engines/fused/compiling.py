@@ -29,7 +29,7 @@ from regard.engines.fused import loops, maths
 from regard.scores.base import FAR
 from regard.scores.pairings import Pairing
 
-VERSION = "21"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
+VERSION = "22"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
 BOUND = (
     "drop",
     "copy",

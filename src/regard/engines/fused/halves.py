@@ -1,4 +1,4 @@
-"""Dot products of bfloat16 tensors as they were given, on the matrix unit of the processor: nothing is cast or copied."""
+"""Dot products of bfloat16 tensors as they were given, on the matrix unit of the processor: nothing is cast."""
 
 from __future__ import annotations
 

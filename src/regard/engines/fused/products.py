@@ -349,7 +349,7 @@ ROUND = 1.5 * 2**23 + 127  # adding it rounds to an integer n, and leaves n + 12
 
 @intrinsic
 def weigh_halves(context: Any, s: Any, less: Any, unit: Any, out: Any, total: Any, count: Any) -> Any:
-    """2^(unit (s - less)) of float32 rows as bfloat16, two rows to a row of words; ``total`` is the sum of what came out.
+    """2^(unit (s - less)) of float32 rows as bfloat16, two rows to a row of words; ``total`` is the sum of these.
 
     Scores that are not above ``less``, which is one row; exactly 0 of -inf.
     """
