@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from regard.estimators.bandwidths import own_bandwidth, upper_ends, with_bandwidth
 from regard.estimators.inputs import checked, counts, without_missing
 from regard.estimators.memory import Floats, Integers
-from regard.estimators.moments import ROUNDING, Moments, Solved
+from regard.estimators.moments import Moments
 from regard.estimators.nadaraya_watson import check_parameters, fitted_score
 from regard.estimators.parts import Growing
+from regard.estimators.polynomials import ROUNDING, Solved
 from regard.estimators.pooled import PooledRegressor
 from regard.estimators.rows import Rows
 from regard.estimators.smoother import LocalPolynomial
