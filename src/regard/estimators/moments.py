@@ -12,23 +12,16 @@ import numpy as np
 from regard.engines.lowdim.sources import Sources, sources, why_slow
 from regard.estimators.bandwidths import chosen, parts
 from regard.estimators.memory import Floats, Integers, Memory
-from regard.estimators.pairs import Basis
+from regard.estimators.polynomials import ROUNDING, Basis, Solved
 from regard.scores import Biweight, Epanechnikov, Gaussian, Laplacian, Uniform
 from regard.scores.base import Kernel, Leaf, On, Scaled, Score, Sum
 
-TOLERANCE = 1e-10  # the part of a monomial that those before it leave unexplained; below it the window says nothing
-ROUNDING = 64 * np.finfo(float).eps
-RADIUS = {
-    0: np.inf,
-    1: 16.0,
-    2: 4.0,
-    3: 2.0,
-    4: 1.5,
-    5: 1.0,
-}  # of a block of queries, in bandwidths: its 2p-th power costs digits
+# of a block of queries, in bandwidths, by degree: its 2p-th power costs digits
+RADIUS = {0: np.inf, 1: 16.0, 2: 4.0, 3: 2.0, 4: 1.5, 5: 1.0}
 QUERIES = 1 << 14  # queries of a block
 PAIRS = 1 << 20  # numbers that are held at once where keys are seen one by one
 WORTH = 1 << 24  # pairs below which a pooling of all of them costs less than an expansion
+LEAST = 1e-12  # the error of an expansion below which pairs are summed instead
 SQUARED: dict[type[Kernel], tuple[type[Kernel], float]] = {  # K^2 is this kernel at this multiple of the bandwidth
     Epanechnikov: (Biweight, 1.0),
     Gaussian: (Gaussian, 0.5**0.5),
@@ -61,48 +54,6 @@ def _categorical(score: Score, columns: list[int]) -> set[int]:
         case Leaf() if np.isfinite(score.largest_bandwidth):
             return set(columns)
     return set()
-
-
-@dataclass(frozen=True, eq=False)
-class Solved:
-    """Factors of the systems of many windows, in which monomials that a window does not determine are left out.
-
-    ``S = D L L' D`` with ``D = diag(S)^1/2``: the pivot of a monomial is the part of it, 1 - R^2, that those before it
-    do not explain. They stand in graded order, so a window of too few distinct points keeps the highest degree that it
-    determines.
-    """
-
-    lower: Floats  # (Q, M, M)
-    kept: Any  # (Q, M)
-    scale: Floats  # (Q, M), of which D is the inverse
-
-    @staticmethod
-    def of(S: Floats, error: Floats) -> Solved:
-        """S (Q, M, M); ``error (Q, M)`` that its diagonal may have."""
-        diagonal = np.diagonal(S, axis1=1, axis2=2)
-        scale = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        A = S * scale[:, :, None] * scale[:, None, :]
-        least = TOLERANCE + error * scale**2
-        L, kept = np.zeros_like(A), np.zeros(scale.shape, dtype=bool)
-        for j in range(A.shape[1]):
-            column = A[:, j:, j] - np.einsum("qik,qk->qi", L[:, j:, :j], L[:, j, :j])
-            kept[:, j] = column[:, 0] > least[:, j]
-            root = np.sqrt(np.where(kept[:, j], column[:, 0], 1.0))
-            L[:, j:, j] = np.where(kept[:, j, None], column / root[:, None], 0.0)
-            L[:, j, j] = root
-        return Solved(L, kept, scale)
-
-    def __call__(self, right: Floats) -> Floats:
-        """(Q, M, V): the solutions for right sides (Q, M, V)."""
-        L, x = self.lower, right * self.scale[:, :, None]
-        m = x.shape[1]
-        for j in range(m):
-            x[:, j] -= np.einsum("qk,qkv->qv", L[:, j, :j], x[:, :j])
-            x[:, j] = np.where(self.kept[:, j, None], x[:, j] / L[:, j, j, None], 0.0)
-        for j in reversed(range(m)):
-            x[:, j] -= np.einsum("qk,qkv->qv", L[:, j + 1 :, j], x[:, j + 1 :])
-            x[:, j] = np.where(self.kept[:, j, None], x[:, j] / L[:, j, j, None], 0.0)
-        return x * self.scale[:, :, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +171,7 @@ class Moments:
         return np.asarray(np.einsum("qm,qmnv,qn->qv", c, sums, c) * scale[:, None])
 
     def variance(self, query: Floats, value: Floats) -> Floats:
-        """(Q, V): the variance of values about the polynomials, in each window; NaN where no degree of freedom is left.
+        """(Q, V): the variance of values about the polynomial of each window; NaN where no freedom is left.
 
         sum_i w_i K_i (v_i - p(x_i))^2 / tr(W - W m S^-1 m' W),  W of the w_i K_i
         """
@@ -243,9 +194,8 @@ class Moments:
             scale = np.exp(np.where(there, squared.max - 2 * np.asarray(partial.log_weight_sum), -np.inf))
             twice = shift @ squared.value_sum[:, self.products] @ shift.mT
             free = 1 - scale * np.einsum("qmn,qnm->q", solved(np.broadcast_to(np.eye(m), S.shape)), twice)
-            out[at] = np.where(
-                (there & (free > 1e-9))[:, None], left / np.where(free > 1e-9, free, 1.0)[:, None], np.nan
-            )
+            some: Any = there & (free > 1e-9)
+            out[at] = np.where(some[:, None], left / np.where(some, free, 1.0)[:, None], np.nan)
         return out
 
     def linear(self, queries: int) -> bool:
@@ -254,8 +204,15 @@ class Moments:
         if not self.memory.rtol or part is None or engine not in ("auto", "lowdim"):
             return False
         kernel, parameters = type(part.leaf), self._parameters(part.leaf)
-        able = kernel in SQUARED and why_slow(kernel, parameters, 1) is None
+        able = kernel in SQUARED and self._rtol >= LEAST and why_slow(kernel, parameters, 1) is None
         return able and (engine == "lowdim" or queries * len(self.memory.key) >= WORTH)
+
+    @cached_property
+    def _rtol(self) -> float:
+        """The error to ask of sums in units of the bandwidth, so that it is as small in those of the data."""
+        x = self.memory.key[:, self._part.columns[0]]
+        wide = 2 * float(np.std(x)) / float(np.ravel(self._part.leaf.bandwidth)[0])
+        return (self.memory.rtol or 0.0) * min(wide, 1.0) ** (2 * self.degree)
 
     @cached_property
     def _part(self) -> Any:
@@ -283,9 +240,7 @@ class Moments:
         weight, live = self.memory.weight[:, None], self.memory.weight > 0
         columns = np.concatenate([weight, weight * value], axis=1)[live]
         key = ((self.memory.key[:, [column]] - origin) / h)[live]
-        made: Sources = sources(
-            kernel, self._parameters(leaf), key, columns, self.memory.rtol or 0.0, self.memory.threads
-        )
+        made: Sources = sources(kernel, self._parameters(leaf), key, columns, self._rtol, self.memory.threads)
         shift, found = made.sums((query[:, [column]] - origin) / h, 2 * self.degree)
         if self.degree:
             found *= (h / self.unit[0]) ** np.arange(2 * self.degree + 1)[:, None]
@@ -302,7 +257,7 @@ class Moments:
         with np.errstate(divide="ignore"):
             log_weight_sum = np.where(there, shift + np.log(np.where(there, total, 1.0)), -np.inf)
         S = found[:, self.products, 0]
-        error = np.full(S.shape[:2], 4 * (self.memory.rtol or 0.0))
+        error = np.full(S.shape[:2], 4 * self._rtol)
         error[:, 0] = 0.0
         return self.solved(np.arange(len(query)), np.zeros(0), None, log_weight_sum, S, error, found[:, :m, 1:])
 
@@ -334,7 +289,7 @@ class Moments:
             weight *= np.exp(s - np.where(there[:, None], top, 0.0))
             weight /= np.where(there, weight.sum(axis=1), 1.0)[:, None]
             z = (key[None, :, list(self.features)] - key[at][:, None, list(self.features)]) / self.unit
-            about = two(z.reshape(-1, len(self.features))).reshape(len(at), len(key), -1)
+            about = two(z.reshape(z.shape[0] * z.shape[1], -1)).reshape(len(at), len(key), -1)
             moments = np.einsum("rk,rkm->rm", weight, about)
             size = np.diagonal(np.einsum("rk,rkm->rm", weight, abs(about))[:, self.products], axis1=1, axis2=2)
             T = np.einsum("rk,rkm,kv->rmv", weight, about[:, :, :m], value, optimize=True)

@@ -2,81 +2,33 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from regard.estimators.bandwidths import Part, parts
 from regard.estimators.memory import Floats, Integers
+from regard.estimators.polynomials import ROUNDING, Basis, Solved
 from regard.estimators.rows import Rows
 from regard.scores import Gaussian
 from regard.scores.base import Kernel, Score
 
 HELD = 1 << 24  # numbers that may be kept from one bandwidth to the next: 128 MiB in float64
 BLOCK = 1 << 17  # pairs of a block: they stay in the cache
-RIDGE = 1e-11  # of the slopes, in units of what the window says of them: a thin window's slopes shrink to nothing
 CLOSE = 30.0  # numbers whose squared difference may be taken from their squares: 900 units in the last place
 # logarithms of weights are cut off below, since numbers without all their digits are ten times as slow; and sums of
 # weights, from which on that is beyond all digits: smaller ones are taken again, in units of the largest weight
 SMALL = {"float32": (-75.0, 1e-23), "float64": (-600.0, 1e-200)}
-ROUNDING = 64 * np.finfo(float).eps
 FALL = 40.0  # of a logarithm: what is less by that is no part of a sum
 
 
 def supported(score: Score, features: int) -> bool:
     """Whether all parts of the score are kernels with a bandwidth of their own: then ``Pairs`` can have it."""
     return None not in parts(score, list(range(features)))
-
-
-@dataclass(frozen=True, eq=False)
-class Basis:
-    """Monomials of d variables up to a degree, in graded order, and what moves them to another centre."""
-
-    d: int
-    degree: int
-
-    @cached_property
-    def exponents(self) -> Integers:
-        """(M, d)"""
-        chosen = (c for n in range(self.degree + 1) for c in itertools.combinations_with_replacement(range(self.d), n))
-        found = [[c.count(f) for f in range(self.d)] for c in chosen]
-        return np.array(found, dtype=int).reshape(len(found), self.d)
-
-    def __call__(self, z: Floats) -> Floats:
-        """(n, M): all monomials of the rows of z (n, d)."""
-        out = np.ones((len(z), len(self.exponents)), dtype=z.dtype)
-        place = {tuple(e): n for n, e in enumerate(self.exponents)}
-        for n, e in enumerate(self.exponents[1:], start=1):
-            c = int(np.flatnonzero(e)[0])
-            less = e.copy()
-            less[c] -= 1
-            out[:, n] = out[:, place[tuple(less)]] * z[:, c]
-        return out
-
-    def products(self, twice: Basis) -> Integers:
-        """(M, M): where the product of two monomials stands among those of twice the degree."""
-        return _products(self.d, self.degree, twice.degree)
-
-    def shift(self, q: Floats) -> Floats:
-        """(n, M, M): ``m(z - q) = T m(z)`` for each row of q (n, d)."""
-        out = np.zeros((len(q), len(self.exponents), len(self.exponents)))
-        for (i, a), (j, b) in itertools.product(enumerate(self.exponents), repeat=2):
-            if np.all(a >= b):
-                ways = math.prod(math.comb(int(m), int(n)) for m, n in zip(a, b, strict=True))
-                out[:, i, j] = ways * np.prod((-q) ** (a - b), axis=1)
-        return out
-
-
-@lru_cache(maxsize=32)
-def _products(d: int, degree: int, twice: int) -> Integers:
-    place = {tuple(e): n for n, e in enumerate(Basis(d, twice).exponents)}
-    own = Basis(d, degree).exponents
-    return np.array([[place[tuple(a + b)] for b in own] for a in own])
 
 
 class Block(NamedTuple):
@@ -383,23 +335,13 @@ class Pairs:
         m = len(one.exponents)
         T, about = block.shift, sums[:, one.products(two)]
         S, size = T @ about @ T.mT, abs(T) @ abs(about) @ abs(T).mT
-        diagonal = np.arange(m)
-        # what a move to the row leaves of a moment that is 0 there is rounding, of either sign
-        S[:, diagonal, diagonal] = np.maximum(S[:, diagonal, diagonal], ROUNDING * size[:, diagonal, diagonal])
-        scale = 1 / np.sqrt(np.maximum(S[:, diagonal, diagonal], np.finfo(float).tiny))
-        S = S * scale[:, :, None] * scale[:, None, :]
-        S[:, diagonal[1:], diagonal[1:]] += RIDGE
+        # of a moment that is 0 at the row, a move to it leaves rounding, of either sign
+        solved = Solved.of(S, ROUNDING * np.diagonal(size, axis1=1, axis2=2))
         lonely = ~(sums[:, 0] > 0)
-        S[lonely] = np.eye(m)
-        right = np.concatenate(
-            [
-                np.eye(m)[:, :1] * np.ones((len(S), 1, 1)),
-                T @ sums[:, len(two.exponents) :].reshape(len(S), m, -1) * scale[:, :, None],
-            ],
-            axis=2,
-        )
-        right[:, 0, 0] = scale[:, 0]
-        found = np.linalg.solve(S, right) * scale[:, :, None]
+        right = np.zeros((len(S), m, 1 + self.rows.value.shape[1]))
+        right[:, 0, 0] = 1.0
+        right[:, :, 1:] = T @ sums[:, len(two.exponents) :].reshape(len(S), m, -1)
+        found = solved(right)
         found[lonely] = 0.0
         about = T.mT @ found  # in monomials about the centre of the block
         fit = np.where(lonely[:, None], np.nan, found[:, 0, 1:])

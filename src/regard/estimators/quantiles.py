@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from regard.estimators.bandwidths import own_bandwidth, upper_ends, with_bandwidth
 from regard.estimators.inputs import checked, counts, without_missing
 from regard.estimators.memory import Floats, Integers
-from regard.estimators.moments import ROUNDING, Moments, Solved
+from regard.estimators.moments import Moments
 from regard.estimators.nadaraya_watson import check_parameters, fitted_score
 from regard.estimators.parts import Growing
+from regard.estimators.polynomials import ROUNDING, Solved
 from regard.estimators.pooled import PooledRegressor
 from regard.estimators.rows import Rows
 from regard.estimators.smoother import LocalPolynomial
@@ -26,8 +27,8 @@ from regard.scores.base import Score
 DEGREES = (0, 1)
 PAIRS = 1 << 20  # weights that are held at once
 TIE = 1e-12  # shares that differ by less are equal
-CORNERS = 0.1, 1e-3, 12  # of the check loss: how rounded at first and last, in deviations of the targets; steps
-TIED = 1e-9  # of a deviation: what tied targets are told apart by
+CORNERS = 0.1, 1e-3, 12  # of the check loss: how rounded at first and last, in spreads of the targets; steps
+TIED = 1e-9  # of a spread: what tied targets are told apart by
 FAINT = 1e-14  # of the largest weight: what is less says nothing
 MOVES = 1000  # along edges, at most
 
@@ -228,9 +229,11 @@ class LocalQuantileRegressor(PooledRegressor, Growing):
         about = moments.monomials(moments.memory.key, centre, two)
         first = about[:, : len(one.exponents)]
         shift = one.shift((x[:, list(moments.features)] - centre) / moments.unit)
-        spread = float(np.std(y)) or 1.0
+        # of the middle of the targets, if that is spread at all: an outlier has no say
+        spread = next((s for q in (0.25, 0.05, 0.0) if (s := float(np.ptp(np.quantile(y, [q, 1 - q])))) > 0), 1.0)
         total = weight.sum(axis=1, keepdims=True)
         weight = weight / np.where(total > 0, total, 1.0)
+        kept = self._solved(shift, (weight @ about)[:, moments.products]).kept
         out = np.empty((len(at), levels.size))
         order = np.argsort(y, kind="stable")
         start = weighted_quantiles(y[order], weight[:, order], levels)
@@ -242,20 +245,22 @@ class LocalQuantileRegressor(PooledRegressor, Growing):
             slope = (2 * q - 1) * (weight @ first)
             for corner in spread * np.geomspace(*CORNERS):
                 v = weight / (corner + np.abs(y - b @ first.T))
-                S = (v @ about)[:, moments.products]
-                S, size = shift @ S @ shift.mT, abs(shift) @ abs(S) @ abs(shift).mT
                 right = shift @ ((v * y) @ first + slope)[:, :, None]
-                solved = Solved.of(S, ROUNDING * np.diagonal(size, axis1=1, axis2=2))
-                b = (shift.mT @ solved(right))[:, :, 0]
+                b = (shift.mT @ self._solved(shift, (v @ about)[:, moments.products])(right))[:, :, 0]
             for m in range(len(at)):
                 seen = np.flatnonzero(weight[m] > FAINT * weight[m].max(initial=0.0))
                 if not seen.size:
                     continue
-                z = moments.monomials(moments.memory.key[seen], x[m, list(moments.features)], one)[:, solved.kept[m]]
+                z = moments.monomials(moments.memory.key[seen], x[m, list(moments.features)], one)[:, kept[m]]
                 near = np.abs(y[seen] - first[seen] @ b[m])
                 basis = vertex(z, apart[seen], weight[m, seen], float(q), near)
                 out[m, n] = np.linalg.solve(z[basis], y[seen][basis])[0]
         return np.sort(out, axis=1) if np.all(np.diff(levels) >= 0) else out
+
+    @staticmethod
+    def _solved(shift: Floats, S: Floats) -> Solved:
+        size = abs(shift) @ abs(S) @ abs(shift).mT
+        return Solved.of(shift @ S @ shift.mT, ROUNDING * np.diagonal(size, axis1=1, axis2=2))
 
 
 def vertex(z: Floats, y: Floats, weight: Floats, level: float, near: Floats) -> Integers:

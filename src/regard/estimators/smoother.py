@@ -96,7 +96,7 @@ class LocalPolynomial:
         for at, every in moments.memory.outside_weights(self.score, q, empty):
             share = every / np.where(moments.memory.weight > 0, moments.memory.weight, 1.0)
             out[at] = (every * share) @ v
-        return out
+        return np.where(v.min(axis=0, initial=0.0) >= 0, np.maximum(out, 0.0), out)
 
     def local_variance(self, query: Floats) -> Floats:
         """(Q, V): the variance of the rows about a polynomial of two degrees more, in the window of each query."""
