@@ -140,6 +140,18 @@ def test_kept_residuals_are_those_of_the_last_fit() -> None:
     np.testing.assert_allclose(model.fit(X, 2 * y).predict(X, return_std=True)[1], 2 * first, rtol=1e-12)
 
 
+def test_prediction_intervals_are_scaled_quantiles_of_errors() -> None:
+    X, y = data(30)
+    model = NW(bandwidth=0.2).fit(X, y)
+    left = y - model.leave_one_out()
+    local = NW(bandwidth=0.2).fit(X, left**2)
+    ratio = np.sort(left / np.sqrt(local.leave_one_out()))
+    Q = np.array([[0.3], [0.7]])
+    low, high = model.prediction_interval(Q, 0.8)  # of 31 places, the 3rd and the 28th
+    np.testing.assert_allclose(low, model.predict(Q) + np.sqrt(local.predict(Q)) * ratio[2], rtol=1e-9)
+    np.testing.assert_allclose(high, model.predict(Q) + np.sqrt(local.predict(Q)) * ratio[27], rtol=1e-9)
+
+
 # ---- coverage
 
 

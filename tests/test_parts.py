@@ -63,6 +63,8 @@ def test_classes_may_come_later() -> None:
     model.partial_fit(X[1:], y[1:])
     whole = rg.NadarayaWatsonClassifier(bandwidth=0.2).fit(X, y)
     np.testing.assert_array_equal(model.predict_proba(X), whole.predict_proba(X))
+    late = rg.NadarayaWatsonClassifier(bandwidth=0.2).partial_fit(X[:1], y[:1], classes=[0, 1, 2, 7])
+    assert list((late + whole).classes_) == [0, 1, 2, 7]
     grown = rg.NadarayaWatsonClassifier(bandwidth=0.2).partial_fit(X[:1], y[:1]).partial_fit(X[1:], y[1:])
     np.testing.assert_array_equal(grown.predict_proba(X), whole.predict_proba(X))
     with pytest.raises(ValueError, match="`y` must hold labels that are among `classes`; got 3"):

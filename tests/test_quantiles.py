@@ -119,6 +119,12 @@ def test_outside() -> None:
         with pytest.raises(ValueError, match="no training row is within the support of the kernel for 2 of 2 rows"):
             fitted("error", degree).predict(far)
     np.testing.assert_array_equal(fitted("nearest").leave_one_out(), [3, 4, 2, 3])
+    twice = rg.LocalQuantileRegressor(kernel="uniform", bandwidth=0.5).fit(x[[0, 1, 3]], y[[0, 1, 3]], [1, 2, 1])
+    np.testing.assert_array_equal(twice.leave_one_out(), [2, 2, 2])
+    mean = rg.LocalQuantileRegressor(kernel="uniform", bandwidth=0.5, outside="mean").fit(
+        x[[0, 1, 3]], y[:3], [1, 3, 1]
+    )
+    np.testing.assert_array_equal(mean.leave_one_out(), [2, 2, 2])
 
 
 def test_the_bandwidth_is_that_of_the_mean_times_a_factor() -> None:
