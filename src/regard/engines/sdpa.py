@@ -67,8 +67,9 @@ class Sdpa(Shown):
         four = (x if x.ndim == 4 else x[None] for x in four)
         options = {"is_causal": inputs.causal, "scale": inputs.scale}
         out, log = xp.ops.aten._scaled_dot_product_flash_attention_for_cpu(*four, **options)
-        # what is not finite in a query shows in its log-sum-exp, in a value in the output; a key may hide it
-        if not all(surely_finite(xp, x) for x in (log, key, out)):
+        # what is not finite in a query shows in its log-sum-exp, in a value in the output; a key may hide it. Where all
+        # scores of a query are too low for their dtype, the kernel says 0 and 0.
+        if not all(surely_finite(xp, x) for x in (log, key, out)) or not xp.all(log != 0):
             return None
         found: Array = out.reshape(value.shape[:-2] + out.shape[-2:])
         return found

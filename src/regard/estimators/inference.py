@@ -172,6 +172,19 @@ class Inference(PooledRegressor):
         check_is_fitted(self)
         return LocalPolynomial(self._recall(), self.score_, self._count, int(getattr(self, "degree", 0)))
 
+    def _distinct(self) -> LocalPolynomial:
+        """The smoother of the distinct rows, sorted: a thin window magnifies rounding, so counts and copies of rows
+        must be the same numbers."""
+        memory = self._recall()
+        if "distinct" not in self._known:
+            self._known["distinct"] = Rows(memory.key, memory.value, self._count, np.ones(len(memory.key))).merged()
+        rows: Rows = self._known["distinct"]
+        dtype = memory.key.dtype
+        memory = replace(
+            memory, key=rows.X.astype(dtype), value=rows.value.astype(dtype), weight=rows.weight.astype(dtype), kept={}
+        )
+        return LocalPolynomial(memory, self.score_, rows.count, int(getattr(self, "degree", 0)))
+
     def _value(self) -> Floats:
         return self.y_.reshape(len(self.y_), -1).astype(np.float64)
 
@@ -200,7 +213,7 @@ class Inference(PooledRegressor):
         """
         queries = self._queries(X)
         smoother = self._smoother()
-        fit = self._shaped(smoother.fit(queries))
+        fit = self._shaped((self._distinct() if smoother.degree else smoother).fit(queries))
         if not return_std:
             return fit
         return fit, self._shaped(self._deviation(smoother, queries).astype(queries.dtype))
