@@ -51,6 +51,10 @@ def mixed(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return x
 
 
+def bounded(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.uniform(-0.9, 2.9, size=shape)
+
+
 def weight(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape)
 
@@ -59,9 +63,11 @@ def weight(seed: int, *shape: int) -> np.ndarray:
 OTHERS = {
     "additive": Case("additive", lambda c: rg.Additive(c(weight(1, 5, 3)), c(weight(2, 5, 2)), c(weight(3, 5))), 3, 2),
     "aitchison_aitken": Case("aitchison_aitken", lambda c: rg.AitchisonAitken(c(0.3), levels=4), 1, 1, positions),
+    "beta": Case("beta", lambda c: rg.Beta(c(np.array([0.2, 0.5])), low=-1.0, high=3.0), 2, 2, bounded),
     "bilinear": Case("bilinear", lambda c: rg.Bilinear(c(weight(4, 3, 2))), 3, 2),
     "constant": Case("constant", lambda c: rg.Constant(), 3, 2),
     "cosine_similarity": Case("cosine_similarity", lambda c: rg.CosineSimilarity(c(2.5)), 3, 3),
+    "gamma": Case("gamma", lambda c: rg.Gamma(c(np.array([0.2, 0.5])), low=-1.0), 2, 2, bounded),
     "li_racine": Case("li_racine", lambda c: rg.LiRacine(c(0.4)), 1, 1, positions),
     "offset_table": Case("offset_table", lambda c: rg.OffsetTable(c(weight(5, 5, 3))), 2, 2, positions),
     "ordered_li_racine": Case("ordered_li_racine", lambda c: rg.OrderedLiRacine(c(0.7)), 1, 1, positions),

@@ -480,3 +480,19 @@ def test_a_learned_metric_finds_the_direction() -> None:
         X[:60], y[:60] > 0
     )
     assert classes.metric_.shape == (3, 3)
+
+
+def test_bandwidths_of_bounded_supports_are_searched():
+    """One per feature, by a criterion that is what a fine grid finds."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(120, 2))
+    y = np.exp(2 * X[:, 0]) + 0.1 * rng.normal(size=120)
+    model = rg.NadarayaWatsonRegressor(rg.Beta(0.1), random_state=0).fit(X, y)
+    assert model.bandwidth_.shape == (2,)
+    assert model.bandwidth_[1] > 10 * model.bandwidth_[0]  # the other feature does not matter
+
+    def error(b):
+        fixed = rg.NadarayaWatsonRegressor(rg.Beta(0.1), bandwidth=[b, model.bandwidth_[1]]).fit(X, y)
+        return np.mean((fixed.leave_one_out() - y) ** 2)
+
+    assert error(model.bandwidth_[0]) <= min(error(b) for b in np.geomspace(1e-3, 1.0, 40)) * (1 + 1e-6)

@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 import regard as rg
 from regard.scores import SCORES, named, names
@@ -303,3 +304,43 @@ def test_errors_at_construction(make, message):
 def test_errors_before_any_work(score, dims, message):
     with pytest.raises(ValueError, match=message):
         rg.attention_weights(np.zeros((5, dims[0])), np.zeros((7, dims[1])), score)
+
+
+# --- kernels of bounded supports --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("b", [0.01, 0.1, 2.0])
+def test_beta_and_gamma_are_the_densities_over_their_largest_values(b):
+    rng = np.random.default_rng(1)
+    z, t = rng.uniform(size=(5, 1)), rng.uniform(size=(7, 1))
+    beta = [stats.beta(q / b + 1, (1 - q) / b + 1) for q in z[:, 0]]
+    expected = [p.logpdf(t[:, 0]) - p.logpdf(q) for p, q in zip(beta, z[:, 0], strict=True)]
+    np.testing.assert_allclose(rg.Beta(b, low=-2.0, high=2.0)(4 * z - 2, 4 * t - 2), expected, rtol=1e-9, atol=1e-9)
+    gamma = [stats.gamma(q / b + 1, scale=b) for q in z[:, 0]]
+    expected = [p.logpdf(t[:, 0]) - p.logpdf(q) for p, q in zip(gamma, z[:, 0], strict=True)]
+    np.testing.assert_allclose(rg.Gamma(b, low=3.0)(z + 3, t + 3), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_at_the_ends_of_a_support_the_bias_is_smaller_than_that_of_a_kernel_that_spills_over():
+    x = np.linspace(0.0, 1.0, 401)[:, None]
+    ends, h = np.array([[0.0], [1.0]]), 0.05
+    bias = {
+        score: abs(rg.attention_pool(ends, x, np.exp(x), score) - np.exp(ends))[:, 0]
+        for score in (rg.Gaussian(h), rg.Beta(4 * h**2), rg.Gamma(2 * h**2))
+    }
+    gaussian, beta, gamma = bias.values()
+    assert (beta < 0.3 * gaussian).all()
+    assert gamma[0] < 0.3 * gaussian[0]
+
+
+def test_what_is_beyond_a_support_stands_at_its_end():
+    keys = np.array([[0.1], [0.5]])
+    for score in (rg.Beta(0.2), rg.Gamma(0.2)):
+        np.testing.assert_array_equal(score(np.array([[-3.0]]), keys), score(np.array([[0.0]]), keys))
+        assert np.isfinite(score(keys, np.array([[-1.0], [0.0], [2.0]]))).all()
+    np.testing.assert_array_equal(rg.Beta(0.2)(np.array([[7.0]]), keys), rg.Beta(0.2)(np.array([[1.0]]), keys))
+
+
+def test_ends_of_a_support_in_the_wrong_order_are_refused():
+    with pytest.raises(ValueError, match=r"`low` of Beta must be below `high`; got low=2\.0 and high=1\.0\."):
+        rg.Beta(0.1, low=2.0, high=1.0)
+    with pytest.raises(ValueError, match=r"Beta compares queries and keys of the same size"):
+        rg.Beta(0.1)(np.zeros((1, 2)), np.zeros((1, 3)))

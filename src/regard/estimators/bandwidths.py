@@ -126,7 +126,8 @@ def with_bandwidth(score: Score, bandwidth: Floats) -> Score:
             inner = bandwidth if isinstance(score, Scaled) else bandwidth[chosen(score, list(range(len(bandwidth))))]
             return replace(score, score=with_bandwidth(score.score, inner))
         case Leaf() if hasattr(score, "bandwidth"):
-            found: Any = bandwidth if isinstance(score, Kernel) else float(bandwidth[0])
+            several = np.isinf(score.largest_bandwidth)  # a length, and no share of a category
+            found: Any = bandwidth if several else float(bandwidth[0])
             return replace(score, bandwidth=found)  # type: ignore[type-var]
     return score
 

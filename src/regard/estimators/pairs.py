@@ -27,8 +27,9 @@ FALL = 40.0  # of a logarithm: what is less by that is no part of a sum
 
 
 def supported(score: Score, features: int) -> bool:
-    """Whether all parts of the score are kernels with a bandwidth of their own: then ``Pairs`` can have it."""
-    return None not in parts(score, list(range(features)))
+    """Whether all parts of the score are kernels of a distance, or of categories: then ``Pairs`` can have it."""
+    found = parts(score, list(range(features)))
+    return all(p is not None and (isinstance(p.leaf, Kernel) or p.leaf.largest_bandwidth < np.inf) for p in found)
 
 
 class Block(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any
 from regard.scores.additive import Additive as Additive
 from regard.scores.aitchison_aitken import AitchisonAitken as AitchisonAitken
 from regard.scores.base import Kernel, Leaf, Score, snake_case
+from regard.scores.beta import Beta as Beta
 from regard.scores.bilinear import Bilinear as Bilinear
 from regard.scores.biweight import Biweight as Biweight
 from regard.scores.cauchy import Cauchy as Cauchy
@@ -14,6 +15,7 @@ from regard.scores.constant import Constant as Constant
 from regard.scores.cosine_kernel import CosineKernel as CosineKernel
 from regard.scores.cosine_similarity import CosineSimilarity as CosineSimilarity
 from regard.scores.epanechnikov import Epanechnikov as Epanechnikov
+from regard.scores.gamma import Gamma as Gamma
 from regard.scores.gaussian import Gaussian as Gaussian
 from regard.scores.laplacian import Laplacian as Laplacian
 from regard.scores.li_racine import LiRacine as LiRacine
