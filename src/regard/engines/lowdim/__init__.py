@@ -20,6 +20,7 @@ from regard.scores.base import Kernel
 
 RTOL = 1e-6  # where this engine is named and no error is asked for
 DIMENSIONS = 8
+LINEAR = 3  # dimensions up to which gradients are sums, too
 WORTH = 1 << 24  # pairs below which the fused engine is done before keys are sorted
 SHARE = 0.5  # of the own key, above which a row is summed again without it: what is left has twice the error at most
 SPREAD = 500.0  # of the logarithms of row weights, and of shifts, whose exponentials are still far from 0
@@ -87,7 +88,7 @@ class LowDim(Shown):
         why = self.cannot(problem)
         if why is None:
             t = problem.terms[0]
-            why = why_slow(KERNELS[t.formula], _numbers(t.parameters), t.key.shape[-1])
+            why = why_slow(KERNELS[t.formula], _numbers(t.parameters), _numpy(t.key), problem.rtol)
         return why
 
     def pool(self, problem: Problem) -> Partial:
@@ -105,9 +106,9 @@ class LowDim(Shown):
     def backward(
         self, problem: Problem, maximum: Array, grad_weight_sum: Array, grad_value_sum: Array
     ) -> tuple[Array, ...]:
-        """Of the Gaussian in one dimension by the same sums, from queries to keys too; else by tiles of all pairs."""
+        """Of the Gaussian in up to three dimensions by the same sums, from queries to keys too; else by tiles."""
         t, bias = problem.terms[0], problem.bias
-        plain = t.key.shape[-1] == 1 and KERNELS[t.formula] is Gaussian and not problem.layout.leading
+        plain = t.key.shape[-1] <= LINEAR and KERNELS[t.formula] is Gaussian and not problem.layout.leading
         if (
             plain
             and (bias is None or bias.shape[-1] == problem.layout.keys)
@@ -126,54 +127,56 @@ class LowDim(Shown):
     def _linear(self, problem: Problem, maximum: Floats, to_weight: Floats, to_value: Floats) -> tuple[Array, ...]:
         """The sums of w G and w G (k - q): w_ij = b_j exp(s_ij - max_i), G_ij = to_weight_i + to_value_i . v_j."""
         e = entry_of(problem, ())
-        q, k, w = e.query[:, 0], e.key[:, 0], e.weight
+        q, k, w = e.query, e.key, e.weight
         top = maximum - e.shift
         if maximum.dtype != np.float64 and len(k):  # the sums were made with the shift before it was rounded
             top = self._sums(problem, e, ())[0]
         grads = np.concatenate([to_weight[:, None], to_value], axis=1).astype(np.float64)  # (Q, 1 + V)
-        to_q, to_k, to_sums = np.zeros(len(q)), np.zeros(len(k)), np.zeros(w.shape)
+        to_q, to_k, to_sums = np.zeros(q.shape), np.zeros(k.shape), np.zeros(w.shape)
+        first = slice(1, 1 + k.shape[1])  # the moments of degree 1
         if len(k):
-            shift, found = prepared(problem, e, ()).sums(e.query, 1)
+            shift, found = prepared(problem, e, ()).sums(q, 1)
             factor = np.exp(np.minimum(shift - top, SPREAD))[:, None]
             own = np.zeros(w.shape[1]), np.empty(0, np.int64), np.empty(0, np.int64)
             near = (top > -NEAR) & np.isfinite(top)
             if e.own is not None:
                 seen = e.own >= 0
-                share = np.where(seen, w[e.own, 0] * np.exp(-((q - k[e.own]) ** 2) / 2 - np.maximum(top, -NEAR)), 0.0)
+                u = np.square(q - k[e.own]).sum(axis=1)
+                share = np.where(seen, w[e.own, 0] * np.exp(-u / 2 - np.maximum(top, -NEAR)), 0.0)
                 near &= share <= SHARE * found[:, 0, 0] * factor[:, 0]
                 own = share, np.flatnonzero(near & seen), e.own[near & seen]
             rows = np.flatnonzero(near)
-            to_q[rows] = (grads * found[:, 1] * factor).sum(axis=1)[rows]
+            to_q[rows] = np.einsum("qv,qcv->qc", grads * factor, found[:, first])[rows]
             back = grads[rows] * np.exp(-top[rows])[:, None]
             back = np.concatenate([np.abs(back).sum(axis=1, keepdims=True), back], axis=1)
-            shift, found = sources(Gaussian, (), e.query[rows], back, problem.rtol or RTOL, problem.threads).sums(
-                e.key, 1
-            )
+            rtol = problem.rtol or RTOL
+            shift, found = sources(Gaussian, (), q[rows], back, rtol, problem.threads).sums(k, 1)
             found = found[:, :, 1:] * np.exp(shift)[:, None, None]
             to_sums += found[:, 0]
-            to_k += (found[:, 1] * w).sum(axis=1)
+            to_k += np.einsum("kv,kcv->kc", w, found[:, first])
             _, i, j = own
             if len(i):
-                part = np.exp(-((q[i] - k[j]) ** 2) / 2 - top[i])[:, None] * grads[i]
-                moved = (part * w[j]).sum(axis=1) * (k[j] - q[i])
+                part = np.exp(-np.square(q[i] - k[j]).sum(axis=1) / 2 - top[i])[:, None] * grads[i]
+                moved = (part * w[j]).sum(axis=1)[:, None] * (k[j] - q[i])
                 to_q[i] -= moved
                 to_k[j] += moved
                 to_sums[j] -= part
-            order = np.argsort(k, kind="stable")
+            order = np.argsort(k[:, 0], kind="stable")
             for n in np.flatnonzero(~near & (top > -np.inf)):  # far from all others: the keys that count are few
                 reach = math.sqrt(2 * max(-top[n], 0.0) + 100.0) + 1.0
-                start, stop = (int(np.searchsorted(k, q[n] + side * reach, sorter=order)) for side in (-1, 1))
+                start, stop = (int(np.searchsorted(k[:, 0], q[n, 0] + side * reach, sorter=order)) for side in (-1, 1))
                 at = order[start:stop]
                 if e.own is not None:
                     at = at[at != e.own[n]]
-                part = np.exp(-((q[n] - k[at]) ** 2) / 2 - top[n])[:, None] * grads[n]
-                moved = (part * w[at]).sum(axis=1) * (k[at] - q[n])
-                to_q[n] += moved.sum()
+                u = np.square(q[n] - k[at]).sum(axis=1)
+                part = np.exp(-u / 2 - top[n])[:, None] * grads[n]
+                moved = (part * w[at]).sum(axis=1)[:, None] * (k[at] - q[n])
+                to_q[n] += moved.sum(axis=0)
                 to_k[at] -= moved
                 to_sums[at] += part
         live = slice(None) if e.live is None else e.live
         out = [np.zeros(tuple(a.shape)) for a in problem.arrays]
-        out[0][:, 0], out[1][live, 0], out[2][live] = to_q, to_k, to_sums[:, 1:] * w[:, :1]
+        out[0][:], out[1][live], out[2][live] = to_q, to_k, to_sums[:, 1:] * w[:, :1]
         if problem.bias is not None:
             out[3].reshape(-1)[live] = (to_sums * w).sum(axis=1)
         return tuple(_like(problem, g) for g in out)

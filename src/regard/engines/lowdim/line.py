@@ -42,6 +42,11 @@ def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) 
     return f"there is no construction for the kernel {kernel.__name__} in one dimension"
 
 
+def why_slow(key: Floats, rtol: float) -> str | None:
+    """Always worth it."""
+    return None
+
+
 def prepare(
     kernel: type[Kernel],
     parameters: tuple[float, ...],

@@ -15,8 +15,9 @@ Floats = np.ndarray[Any, np.dtype[np.floating]]
 Integers = np.ndarray[Any, np.dtype[np.integer]]
 
 # Modules of this folder with ``why_not(kernel, parameters, features) -> str | None`` and ``prepare(kernel, parameters,
-# key, weight, rtol, threads) -> Sources``: the first that can, prepares. The last one takes every kernel, pair by pair.
-WAYS: tuple[str, ...] = ("line", "pairs")
+# key, weight, rtol, threads) -> Sources``: the first that can, prepares. ``why_slow(key, rtol) -> str | None`` says of
+# keys that it would save nothing. The last one takes every kernel, pair by pair.
+WAYS: tuple[str, ...] = ("line", "cells", "tree", "pairs")
 
 
 class Sources(Protocol):
@@ -51,10 +52,16 @@ def exponents(features: int, degree: int) -> list[tuple[int, ...]]:
     return [tuple(c.count(f) for f in range(features)) for c in chosen]
 
 
-def why_slow(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str | None:
-    """Why these sums take all pairs, or None where a construction takes fewer."""
-    reasons = [_way(name).why_not(kernel, parameters, features) for name in WAYS[:-1]]
-    return None if None in reasons else "; ".join(r for r in reasons if r) or "its sums take all pairs"
+def why_slow(kernel: type[Kernel], parameters: tuple[float, ...], key: Floats, rtol: float) -> str | None:
+    """Why these sums would take all pairs, or nearly all; None where a construction takes fewer."""
+    reasons = []
+    for way in map(_way, WAYS[:-1]):
+        why = way.why_not(kernel, parameters, key.shape[-1])
+        if why is None:
+            found: str | None = way.why_slow(key, rtol)
+            return found
+        reasons.append(why)
+    return "; ".join(reasons)
 
 
 def sources(
