@@ -13,6 +13,7 @@ import pytest
 
 import regard as rg
 from regard.datasets import motorcycle
+from regard.estimators import memory
 from regard.estimators.bandwidths import canonical_bandwidth
 from regard.estimators.binned import binned_fits, narrowest, windowed_fits
 from regard.estimators.criteria import CRITERIA
@@ -496,3 +497,28 @@ def test_bandwidths_of_bounded_supports_are_searched():
         return np.mean((fixed.leave_one_out() - y) ** 2)
 
     assert error(model.bandwidth_[0]) <= min(error(b) for b in np.geomspace(1e-3, 1.0, 40)) * (1 + 1e-6)
+
+
+def test_first_looks_at_rows_that_are_far_apart_in_the_narrowest_unit():
+    """Rows that nearly meet make the unit of the first looks tiny: seen in it, the others are far from each other."""
+    x = np.sort(np.append(np.linspace(0.0, 1.0, 400), 0.5 + 1e-13))
+    value, one, none = np.sin(6 * x)[:, None], np.ones(401), np.zeros(401)
+    bandwidths = np.geomspace(1e-13, 1e-11, 8)
+    fits = list(windowed_fits(rg.Gaussian(), x, value, one, none, np.arange(401), bandwidths))  # no overflow
+    nearest = [abs(fit - value) for fit in fits]
+    assert all((wrong < 0.02).all() for wrong in nearest)
+
+
+def test_the_last_steps_of_very_many_rows_go_by_values(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(3000, 1))
+    y = np.sin(6 * X[:, 0]) + 0.3 * rng.normal(size=3000)
+    exact = rg.NadarayaWatsonRegressor().fit(X, y)
+    slopes = []
+    gradients = memory.Memory.gradients
+    monkeypatch.setattr(memory.Memory, "gradients", lambda *args: slopes.append(args) or gradients(*args))
+    monkeypatch.setattr("regard.estimators.search.MANY", 2000)
+    found = rg.NadarayaWatsonRegressor().fit(X, y)
+    assert not slopes
+    np.testing.assert_allclose(found.bandwidth_, exact.bandwidth_, rtol=1e-4)
+    assert found.selection_.value < exact.selection_.value * (1 + 1e-8)

@@ -93,7 +93,8 @@ def _windowed(
     least = np.where(own > 0, 0.0, np.minimum(gaps[:-1], gaps[1:]) ** 2)[at, None]
     unit = bandwidths[0] ** 2  # numbers of about its size stay within the range of float32
     squares, least = (squares / unit).astype(np.float32), (least / unit).astype(np.float32)
-    squares[own[at] == 0, most] = np.float32(NOWHERE)
+    gone = own[at] == 0  # beyond what is nearest, however far that is in these units
+    squares[gone, most] = np.maximum(np.float32(NOWHERE), 16 * least[gone, 0])
     w = None
     if np.any(weight != 1) or np.any(own > 0):
         w = windows(weight).astype(np.float32)

@@ -28,6 +28,8 @@ from regard.estimators.pairs import Pairs, supported
 from regard.estimators.rows import Rows
 from regard.scores.base import Kernel, Score
 
+MANY = 100_000  # rows on a line, whose last steps go by values alone
+BRACKET = 0.1  # in log h, around where a look at all rows on nodes was lowest
 STEP = 0.2  # of the grid in log h: narrower dips than that are rare
 LOOK, END = 4e5, 4e9  # pairs times features that one look of a wide search may cost, and its last descent
 SLOPES = 2.5  # times as many where slopes are fitted: few rows say too little of these
@@ -493,7 +495,7 @@ def _line(look: Objective, whole: Objective, line: Line | None, start: Floats, l
         near = None
         if line is not None:
             lowest, curvature = line.lowest(np.linspace(*ends, 17), variables)
-            near = _nearby(whole, lowest, curvature)
+            near = (_by_values if len(whole.rows.X) > MANY else _nearby)(whole, lowest, curvature)
         ground.append(_ground(whole, *ends, digits) if near is None else near)
         log.starts.append((float(found[dip]), whole(ground[-1])))
     return min(ground, key=whole)
@@ -570,6 +572,21 @@ def _nearby(criterion: Objective, t: float, curvature: float) -> Floats | None:
         return None
     found, how = newton(slope, t, x1=other, tol=SECANT, maxiter=6, full_output=True, disp=False)
     return np.array([found]) if how.converged and abs(found - t) < NEAR else None
+
+
+def _by_values(criterion: Objective, t: float, curvature: float) -> Floats | None:
+    """The same without slopes, which cost as much as five values where sums over rows are linear in their number."""
+    if not criterion.smooth or not curvature > 0:
+        return None
+    low, high = float(criterion.variables.low[0]), float(criterion.variables.high[0])
+
+    def value(at: float) -> float:
+        return criterion(np.array([min(max(at, low), high)]))
+
+    found = minimize_scalar(value, bracket=(t - BRACKET, t), method="brent", options={"xtol": 1e-5})
+    if not low < found.x < high:
+        return None
+    return np.array([found.x])
 
 
 def _ground(criterion: Objective, low: float, high: float, digits: int) -> Floats:

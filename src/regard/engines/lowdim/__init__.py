@@ -93,6 +93,13 @@ class LowDim(Shown):
 
     def pool(self, problem: Problem) -> Partial:
         rows, columns = problem.rows, problem.value.shape[-1]
+        if len(rows) == 1 and size(rows) and problem.layout.keys:  # nothing is copied
+            entry = entry_of(problem, ())
+            if len(entry.key):
+                shift, found = self._sums(problem, entry, ())
+                shift += entry.shift
+                parts = [_like(problem, x) for x in (shift, found[:, 0], found[:, 1:])]
+                return Partial(parts[0], *spoiled(problem, (parts[1], parts[2])))
         top, weight_sum, value_sum = np.full(rows, -np.inf), np.zeros(rows), np.zeros((*rows, columns))
         for at in np.ndindex(*problem.layout.leading):
             entry = entry_of(problem, at)

@@ -31,10 +31,11 @@ JOB = 1 << 13  # queries
 GRID, SAFETY = 33, 1.25  # places of a cell at which errors are measured, and what the largest may be more than there
 
 
-def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str | None:
+FEATURES = 2, 3
+
+
+def why_not(kernel: type[Kernel], parameters: tuple[float, ...]) -> str | None:
     """Why these sums are not made here, or None."""
-    if features not in (2, 3):
-        return f"cells with polynomials are of two and three dimensions, not of {features}"
     return None if kernel is Gaussian else f"there is no construction for the kernel {kernel.__name__} by cells"
 
 

@@ -20,6 +20,8 @@ WIDTH = 0.5  # of a cell, in bandwidths of the Gaussian
 REACH = 18  # cells: the weight beyond is below exp(-9^2 / 2) = 3e-18
 BLOCK = 32  # cells that are kept or not
 MANY = 64  # keys around a block that make it worth keeping where blocks are many
+AROUND, CLOSE = 14.0, 6.0  # bandwidths: beside a key so close, those beyond weigh less than exp(-80)
+RUNS = 4  # of queries, whose surroundings are looked for in all keys
 JOB = 1 << 15  # queries
 CELL = 0.5  # of prefix sums, in radii of the support; a power of two, so that offsets are exact
 FEW = 24  # keys of a window that are summed one by one
@@ -33,10 +35,11 @@ POLYNOMIALS: dict[type[Kernel], tuple[int, int]] = {  # (1 - |t|^inner)^outer on
 }
 
 
-def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str | None:
+FEATURES = 1, 1
+
+
+def why_not(kernel: type[Kernel], parameters: tuple[float, ...]) -> str | None:
     """Why these sums are not made here, or None."""
-    if features != 1:
-        return f"cells and prefix sums are of one dimension, not of {features}"
     if kernel is Gaussian or kernel in POLYNOMIALS:
         return None
     return f"there is no construction for the kernel {kernel.__name__} in one dimension"
@@ -136,7 +139,8 @@ class Cells:
 
         def work(i: int) -> Steps:
             own = np.zeros((*shape, terms)), np.zeros(shape)
-            loops.add_moments(self.x, self.w, self.first, WIDTH, BLOCK, self.ids, *own, i, min(i + size, len(self.x)))
+            room, end = np.empty(terms), min(i + size, len(self.x))
+            loops.add_moments(self.x, self.w, self.first, WIDTH, BLOCK, self.ids, *own, room, i, end)
             yield
             return own
 
@@ -145,6 +149,7 @@ class Cells:
             np.add(mass, own[1], out=mass)
 
         threads.run(work, range(0, len(self.x), size), self.asked, then=add)
+        moments *= (-1.0) ** np.arange(terms) / np.cumprod(np.maximum(np.arange(terms), 1.0))
         d = WIDTH * np.arange(-REACH, REACH + 1)
         table = np.empty((len(d), 2 * terms))  # (-1)^n He_n(d) exp(-d^2 / 2)
         table[:, 0] = np.exp(-d * d / 2)
@@ -178,10 +183,27 @@ class Cells:
             left[:] = 1
         rows: Integers = np.flatnonzero(left)
         if len(rows):
-            x, w = self.sorted
+            x, w = self._around(q[rows])
             own = np.full(len(rows), -1)
             each(len(rows), 1024, self.asked, lambda i, j: loops.nearby(q, rows, own, x, w, shift, out, i, j))
         return shift, out
+
+    def _around(self, q: Floats) -> tuple[Floats, Floats]:
+        """Sorted keys that hold all that counts for these queries: those nearby, if they are a few runs; else all."""
+        ends = np.sort(q)
+        breaks = np.flatnonzero(np.diff(ends) > 2 * AROUND)
+        if "sorted" in self.__dict__ or len(breaks) >= RUNS:
+            return self.sorted
+        first, last = np.append(0, breaks + 1), np.append(breaks, len(ends) - 1)
+        near = np.zeros(len(self.x), bool)
+        for i, j in zip(first, last, strict=True):
+            near |= (self.x >= ends[i] - AROUND) & (self.x <= ends[j] + AROUND)
+        at = np.flatnonzero(near)
+        at = at[np.argsort(self.x[at])]
+        x = self.x[at]
+        gaps = np.append(x, np.inf)[np.searchsorted(x, ends)] - ends
+        gaps = np.minimum(gaps, ends - np.insert(x, 0, -np.inf)[np.searchsorted(x, ends)])
+        return (x, self.w[at]) if (gaps <= CLOSE).all() else self.sorted
 
     def others(self, query: Floats, own: Integers) -> tuple[Floats, Floats]:
         """The sums without the key ``own (Q,)`` of each query, to rounding."""

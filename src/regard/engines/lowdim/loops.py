@@ -34,9 +34,9 @@ def block_at(cell: int, per: int, ids: Any) -> int:
 
 @njit(**LOOP)
 def add_moments(
-    x: Any, w: Any, first: int, width: float, per: int, ids: Any, into: Any, mass: Any, i: int, j: int
+    x: Any, w: Any, first: int, width: float, per: int, ids: Any, into: Any, mass: Any, powers: Any, i: int, j: int
 ) -> None:
-    """into (cells, C, P) += w a^p / p!, a the offset from the cell's centre; mass (cells, C) += |w|."""
+    """into (cells, C, P) += w a^p, a the offset from the cell's centre; mass (cells, C) += |w|; powers (P,) is room."""
     every, columns, count = len(ids) == 0, into.shape[1], into.shape[2]
     for n in range(i, j):
         f = math.floor(x[n] / width)  # width is a power of two: the centre is exact, and so is the offset
@@ -46,12 +46,15 @@ def add_moments(
             c = block_at(c, per, ids)
             if c < 0:
                 continue
+        t = 1.0
+        for p in range(count):
+            powers[p] = t
+            t *= a
         for v in range(columns):
-            t = w[n, v]
+            t, row = w[n, v], into[c, v]
             mass[c, v] += abs(t)
             for p in range(count):
-                into[c, v, p] += t
-                t *= a / (p + 1)
+                row[p] += t * powers[p]
 
 
 @njit(**LOOP)
@@ -72,7 +75,7 @@ def to_local(
 ) -> None:
     """The expansions of target cells i to j, and whether they keep the relative error.
 
-    table (2 R + 1, 2 P): derivatives of the kernel at the distances of cells, signs and factorials apart; error and
+    table (2 R + 1, 2 P): derivatives of the kernel at the distances of cells, factorials apart; error and
     least (2 R + 1,): bounds of the error and of the weight of a unit mass there; rest (C,): the error of all else.
     """
     reach, columns, count = len(error) // 2, local.shape[1], local.shape[2]
@@ -98,11 +101,11 @@ def to_local(
                     continue
                 wrong += m * error[d + reach]
                 right += m * least[d + reach]
-                for a in range(count):
-                    total = 0.0
-                    for b in range(count):
-                        total += table[d + reach, a + b] * moments[s, v, b] * (1 - 2 * (b & 1))
-                    local[t, v, a] += total
+                into = local[t, v]
+                for b in range(count):
+                    row, moment = table[d + reach, b : b + count], moments[s, v, b]
+                    for a in range(count):
+                        into[a] += row[a] * moment
             if not wrong <= rtol * right:
                 good[t] = 0
         factorial = 1.0
@@ -131,6 +134,13 @@ def evaluate(
             left[n] = 1
             continue
         b = q[n] - (f + 0.5) * width
+        if not degree:
+            for v in range(columns):
+                row, total = local[c, v], 0.0
+                for a in range(count - 1, -1, -1):
+                    total = total * b + row[a]
+                out[n, 0, v] = total
+            continue
         for v in range(columns):
             for m in range(degree + 1):  # the m-th derivative
                 total = 0.0

@@ -14,9 +14,9 @@ from regard.scores.base import Kernel
 Floats = np.ndarray[Any, np.dtype[np.floating]]
 Integers = np.ndarray[Any, np.dtype[np.integer]]
 
-# Modules of this folder with ``why_not(kernel, parameters, features) -> str | None`` and ``prepare(kernel, parameters,
-# key, weight, rtol, threads) -> Sources``: the first that can, prepares. ``why_slow(key, rtol) -> str | None`` says of
-# keys that it would save nothing. The last one takes every kernel, pair by pair.
+# Modules of this folder with ``FEATURES``, the fewest and the most dimensions, ``why_not(kernel, parameters) -> str |
+# None`` and ``prepare(kernel, parameters, key, weight, rtol, threads) -> Sources``: the first that can, prepares.
+# ``why_slow(key, rtol) -> str | None`` says of keys that it would save nothing. The last one takes every kernel.
 WAYS: tuple[str, ...] = ("line", "cells", "tree", "pairs")
 
 
@@ -55,8 +55,8 @@ def exponents(features: int, degree: int) -> list[tuple[int, ...]]:
 def why_slow(kernel: type[Kernel], parameters: tuple[float, ...], key: Floats, rtol: float) -> str | None:
     """Why these sums would take all pairs, or nearly all; None where a construction takes fewer."""
     reasons = []
-    for way in map(_way, WAYS[:-1]):
-        why = way.why_not(kernel, parameters, key.shape[-1])
+    for way in _ways(key.shape[-1])[:-1]:
+        why = way.why_not(kernel, parameters)
         if why is None:
             found: str | None = way.why_slow(key, rtol)
             return found
@@ -77,10 +77,12 @@ def sources(
     ``key (K, D)`` in prepared units; ``weight (K, C)``, column 0 >= 0: what errors are relative to. For a pooling that
     is the weight of the row, and the others are it times a column of the values.
     """
-    able = next(name for name in WAYS if _way(name).why_not(kernel, parameters, key.shape[1]) is None)
-    prepare: Callable[..., Sources] = _way(able).prepare
+    able = next(way for way in _ways(key.shape[1]) if way.why_not(kernel, parameters) is None)
+    prepare: Callable[..., Sources] = able.prepare
     return prepare(kernel, parameters, key, weight, rtol, threads)
 
 
-def _way(name: str) -> Any:
-    return import_module(f"regard.engines.lowdim.{name}")
+def _ways(features: int) -> list[Any]:
+    """The constructions for so many dimensions."""
+    found = (import_module(f"regard.engines.lowdim.{name}") for name in WAYS)
+    return [way for way in found if way.FEATURES[0] <= features <= way.FEATURES[1]]

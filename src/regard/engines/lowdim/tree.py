@@ -18,10 +18,8 @@ WINDOW = 20.0  # bandwidths: about how wide a query's window is
 PRUNED = 0.25  # of all keys, in a window: more, and the tree saves nothing
 
 
-def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str | None:
+def why_not(kernel: type[Kernel], parameters: tuple[float, ...]) -> str | None:
     """Why these sums are not made here, or None."""
-    if not FEATURES[0] <= features <= FEATURES[1]:
-        return f"a tree of boxes serves {FEATURES[0]} to {FEATURES[1]} dimensions, not {features}"
     return None if kernel is Gaussian else f"the tree of boxes sums Gaussians, not {kernel.__name__}"
 
 
