@@ -236,11 +236,6 @@ class Windows:
         begins = np.flatnonzero(np.diff(self.cell, prepend=-np.inf))
         self.ends = np.repeat(np.append(begins[1:], len(x)), np.diff(np.append(begins, len(x))))
         self.begins = begins
-        self.least, span = float(self.x[0]), float(self.x[-1] - self.x[0])
-        self.scale = len(x) / span if span > 0 and math.isfinite(len(x) / span) else 0.0
-        bucket = np.minimum((self.x - self.least) * self.scale, len(x) - 1).astype(np.int64)
-        self.table = np.zeros(len(x) + 1, np.int64)
-        np.cumsum(np.bincount(bucket, minlength=len(x)), out=self.table[1:])
         self.made: dict[int, Floats] = {}
 
     def _prefix(self, degree: int) -> Floats:
@@ -259,32 +254,17 @@ class Windows:
     def sums(self, query: Floats, degree: int = 0) -> tuple[Floats, Floats]:
         """See ``Sources``."""
         q = np.ascontiguousarray(query[:, 0])
-        shift, out = np.full(len(q), -np.inf), np.zeros((len(q), degree + 1, self.w.shape[1]))
+        order = np.argsort(q)
+        shift, out = np.empty(len(q)), np.empty((len(q), degree + 1, self.w.shape[1]))
         prefix = self._prefix(degree)
+        sorted_keys = self.x, self.w, self.cell, self.ends, CELL
+        form = self.series, *self.form, self.limit, self.closed, FEW
 
         def do(i: int, j: int) -> None:
-            loops.windows(
-                q,
-                self.x,
-                self.w,
-                self.table,
-                self.least,
-                self.scale,
-                self.cell,
-                self.ends,
-                CELL,
-                prefix,
-                self.series,
-                *self.form,
-                self.limit,
-                self.closed,
-                FEW,
-                shift,
-                out,
-                np.empty(prefix.shape[2]),
-                i,
-                j,
-            )
+            at, room = order[i:j], np.empty(prefix.shape[2])
+            some = q[at], np.full(j - i, -np.inf), np.zeros((j - i, *out.shape[1:]))
+            loops.windows(some[0], *sorted_keys, prefix, *form, *some[1:], room, 0, j - i)
+            shift[at], out[at] = some[1:]
 
         each(len(q), JOB, self.asked, do)
         return shift, out

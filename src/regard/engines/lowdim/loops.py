@@ -226,22 +226,6 @@ def prefixes(x: Any, w: Any, cell: Any, width: float, into: Any, i: int, j: int)
 
 
 @njit(**LOOP)
-def edge(x: Any, q: float, limit: float, closed: bool, side: int, low: int, high: int) -> int:
-    """The first key inside on the left (side -1), or the first outside on the right, of sorted keys low to high."""
-    while low < high:
-        mid = (low + high) // 2
-        t = x[mid] - q
-        u = t * t
-        inside = u <= limit if closed else u < limit
-        past = (inside or t > 0) if side < 0 else (not inside and t > 0)
-        if past:
-            high = mid
-        else:
-            low = mid + 1
-    return low
-
-
-@njit(**LOOP)
 def direct(x: Any, w: Any, q: float, inner: int, outer: int, out: Any, start: int, stop: int) -> None:
     """out (M, C) += w K(t) t^m over these keys, all inside, K(t) = (1 - |t|^inner)^outer."""
     columns, powers = out.shape[1], out.shape[0]
@@ -260,10 +244,31 @@ def direct(x: Any, w: Any, q: float, inner: int, outer: int, out: Any, start: in
 
 
 @njit(**LOOP)
-def bracket(table: Any, least: float, scale: float, at: float) -> tuple[int, int]:
-    """Ends between which a place stands in sorted keys, by a table of equal buckets, to a bucket on both sides."""
-    b = int(min(max((at - least) * scale, 0.0), len(table) - 2.0))
-    return table[max(b - 1, 0)], table[min(b + 2, len(table) - 1)]
+def past(t: float, limit: float, closed: bool, side: int) -> bool:
+    """Whether a key at a distance stands at an edge or beyond: the left one of a support, its right one, or t >= 0."""
+    if side == 0:
+        return t >= 0
+    u = t * t
+    inside = u <= limit if closed else u < limit
+    return (inside or t > 0) if side < 0 else (not inside and t > 0)
+
+
+@njit(**LOOP)
+def edge(x: Any, q: float, limit: float, closed: bool, side: int, at: int) -> int:
+    """The first of the sorted keys from ``at`` that is past an edge, by steps that double."""
+    count, step, low = len(x), 1, at
+    while low < count and not past(x[low] - q, limit, closed, side):
+        at = low + 1
+        low += step
+        step *= 2
+    high = min(low, count)
+    while at < high:
+        mid = (at + high) // 2
+        if past(x[mid] - q, limit, closed, side):
+            high = mid
+        else:
+            at = mid + 1
+    return at
 
 
 @njit(**LOOP)
@@ -271,9 +276,6 @@ def windows(
     q: Any,
     x: Any,
     w: Any,
-    table: Any,
-    least: float,
-    scale: float,
     cell: Any,
     ends: Any,
     width: float,
@@ -290,27 +292,22 @@ def windows(
     i: int,
     j: int,
 ) -> None:
-    """Sums of a kernel sum_p series_p |t|^p on its support, by prefix sums of whole runs of keys within cells."""
+    """Sums of a kernel sum_p series_p |t|^p on its support, by prefix sums of whole runs of keys within cells.
+
+    The queries ascend, so that edges are found from those of the last one.
+    """
     columns, powers, terms = w.shape[1], out.shape[1], prefix.shape[2]
+    start, low, stop = 0, 0, 0
     for n in range(i, j):
-        low, high = bracket(table, least, scale, q[n] - 1.0)
-        start = edge(x, q[n], limit, closed, -1, low, high)
-        low, high = bracket(table, least, scale, q[n] + 1.0)
-        stop = edge(x, q[n], limit, closed, 1, max(low, start), max(high, start))
+        start = edge(x, q[n], limit, closed, -1, start)
+        low = edge(x, q[n], limit, closed, 0, max(low, start))
+        stop = edge(x, q[n], limit, closed, 1, max(stop, low))
         if stop == start:
             continue
         shift[n] = 0.0
         if stop - start <= few:
             direct(x, w, q[n], inner, outer, out[n], start, stop)
             continue
-        low, high = bracket(table, least, scale, q[n])
-        low, high = max(low, start), max(min(high, stop), start)
-        while low < high:  # where t turns positive
-            mid = (low + high) // 2
-            if x[mid] < q[n]:
-                low = mid + 1
-            else:
-                high = mid
         most = 0.0
         for side in range(2):
             k, last, sign = (start, low, -1.0) if side == 0 else (low, stop, 1.0)
@@ -318,19 +315,21 @@ def windows(
                 end = min(ends[k], last)
                 d = (cell[k] + 0.5) * width - q[n]  # t = d + a
                 fresh = k == 0 or cell[k - 1] != cell[k]
-                for v in range(columns):
-                    for p in range(terms):  # moments about the centre, in place to those about the query
-                        room[p] = prefix[end - 1, v, p] - (0.0 if fresh else prefix[k - 1, v, p])
-                    if v == 0:
-                        most += prefix[ends[k] - 1, 0, 0]
-                    for first in range(1, terms):
-                        for p in range(terms - 1, first - 1, -1):
-                            room[p] += d * room[p - 1]
-                    for m in range(powers):
-                        total, s = 0.0, 1.0
-                        for p in range(len(series)):
-                            total += s * series[p] * room[p + m]
-                            s *= sign
+                most += prefix[ends[k] - 1, 0, 0]
+                for m in range(powers):
+                    for p in range(terms):  # the polynomial in t, times t^m, in place to that in a
+                        room[p] = 0.0
+                    s = 1.0
+                    for p in range(len(series)):
+                        room[p + m] = s * series[p]
+                        s *= sign
+                    for first in range(terms - 1):
+                        for p in range(terms - 2, first - 1, -1):
+                            room[p] += d * room[p + 1]
+                    for v in range(columns):
+                        total = 0.0
+                        for p in range(terms):
+                            total += room[p] * (prefix[end - 1, v, p] - (0.0 if fresh else prefix[k - 1, v, p]))
                         out[n, m, v] += total
                 k = end
         if not out[n, 0, 0] > 0.05 * most:
