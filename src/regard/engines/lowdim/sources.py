@@ -16,7 +16,7 @@ Integers = np.ndarray[Any, np.dtype[np.integer]]
 
 # Modules of this folder with ``why_not(kernel, parameters, features) -> str | None`` and ``prepare(kernel, parameters,
 # key, weight, rtol, threads) -> Sources``: the first that can, prepares. The last one takes every kernel, pair by pair.
-WAYS: tuple[str, ...] = ("line", "pairs")
+WAYS: tuple[str, ...] = ("line", "tree", "pairs")
 
 
 class Sources(Protocol):
