@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ from regard.engines.fused.threads import Steps, run
 from regard.engines.lowdim import tree_loops as loops
 from regard.engines.lowdim.line import each
 from regard.engines.lowdim.sources import Floats, Integers, exponents
+from regard.engines.lowdim.tree_loops import BLOCK
 from regard.scores.base import Kernel
 
-LEAF = 64  # keys at most
 JOB = 1024  # queries
 TOP = 3  # levels of the tree that are made before the rest of it is made on several threads
 DIMENSIONS = 8
@@ -46,9 +45,8 @@ class Tree:
     """Sums over the leaves of a k-d tree, for any kernel that falls with the distance.
 
     A node is left out of a query's sums if what all that is left out could add is within ``rtol`` of what has been
-    summed: sum over nodes of K(distance of the box) sum |w| <= rtol sum K |w|, for every column. A kernel with a support
-    leaves out what is outside, and nothing else where rtol is 0. Memory: 8 bytes times (dimensions + columns + 1) for
-    each key, and twice as much for an instant.
+    summed: sum over nodes of K(distance of the box) sum |w| <= rtol sum K |w|, for every column. What is outside of a
+    support is nothing. Memory: 8 bytes times (dimensions + columns + 1) for each key, and twice as much for an instant.
     """
 
     def __init__(
@@ -62,25 +60,32 @@ class Tree:
     ) -> None:
         self.kernel, self.parameters, self.rtol, self.asked = kernel, parameters, rtol, asked
         count, features = key.shape
-        levels = max(-(-count // LEAF) - 1, 0).bit_length()
+        blocks = max(-(-count // BLOCK), 1)
+        levels = blocks.bit_length() - 1
         self.leaves = 1 << levels
         x, self.order = key.astype(np.float64, order="C"), np.arange(count)
-        self.low, self.high = np.empty((2, 2 * self.leaves - 1, features))
+        self.low, self.high = np.zeros((2, 2 * self.leaves - 1, features))
         if count:
             top = min(levels, TOP)
-            loops.grow(x, self.order, self.low, self.high, 0, 0, levels if levels <= TOP else TOP)
+            loops.grow(x, self.order, self.low, self.high, 0, 0, top)
 
             def below(n: int) -> Steps:
                 loops.grow(x, self.order, self.low, self.high, top, n, levels)
                 yield
 
-            if levels > TOP:
+            if levels > top:
                 run(below, range((1 << top) - 1, (2 << top) - 1), asked)
-        self.x, self.w = np.ascontiguousarray(x.T), np.ascontiguousarray(weight[self.order].T)
-        starts = (np.arange(self.leaves) * count) // self.leaves
+        self.x, self.w = np.zeros((blocks, features, BLOCK)), np.zeros((blocks, weight.shape[1], BLOCK))
+        for b in range(0, blocks, 1024):
+            at = np.minimum(np.arange(b * BLOCK, min(b + 1024, blocks) * BLOCK), count - 1)
+            if count:
+                self.x[b : b + 1024] = x[at].reshape(-1, BLOCK, features).swapaxes(1, 2)
+                self.w[b : b + 1024] = weight[self.order[at]].reshape(-1, BLOCK, weight.shape[1]).swapaxes(1, 2)
+        full = count - (blocks - 1) * BLOCK  # keys of the last block, which is filled up with some far away
+        self.x[-1, :, full:], self.w[-1, :, full:] = 1e150, 0.0
+        starts = (np.arange(self.leaves) * blocks) // self.leaves
         self.mass = np.zeros((2 * self.leaves - 1, weight.shape[1]))
-        if count:
-            self.mass[self.leaves - 1 :] = np.add.reduceat(abs(self.w), starts, axis=1).T
+        self.mass[self.leaves - 1 :] = np.add.reduceat(abs(self.w).sum(axis=2), starts, axis=0)
         for level in reversed(range(levels)):
             n = (1 << level) - 1
             self.mass[n : 2 * n + 1] = self.mass[2 * n + 1 : 4 * n + 3].reshape(n + 1, 2, -1).sum(axis=1)
@@ -97,20 +102,25 @@ class Tree:
 
     def _sums(self, query: Floats, degree: int, own: Integers) -> tuple[Floats, Floats]:
         q = np.ascontiguousarray(query, dtype=np.float64)
-        features, columns = len(self.x), len(self.w)
+        features, columns = self.x.shape[1], self.w.shape[1]
         powers = exponents(features, degree)
         axes, parents = (np.array(a) for a in zip(*(_step(powers, m) for m in range(len(powers))), strict=True))
         shift, out = np.full(len(q), -np.inf), np.zeros((len(q), len(powers), columns))
-        if not self.x.shape[1] or not len(q):
+        if not len(self.order) or not len(q):
             return shift, out
         leaf = np.empty(len(q), np.int64)
-        each(len(q), 1 << 15, self.asked, lambda i, j: loops.nearest_leaf(q, self.low, self.high, self.leaves, leaf, i, j))
+        each(
+            len(q),
+            1 << 15,
+            self.asked,
+            lambda i, j: loops.nearest_leaf(q, self.low, self.high, self.leaves, leaf, i, j),
+        )
         rows = np.argsort(leaf, kind="stable")
         own, p, walk = own[rows], np.array(self.parameters, np.float64), walker(self.kernel, len(self.parameters))
         depth = 2 * self.leaves.bit_length() + 2
 
         def do(i: int, j: int) -> None:
-            room = np.empty((len(powers) + 1, LEAF)), np.empty((2, columns))
+            room = np.empty((len(powers) + 1, BLOCK)), np.empty((2, columns))
             walk(
                 q, rows, own, self.x, self.w, self.low, self.high, self.mass, p, axes, parents, degree, self.rtol,
                 shift, out, np.empty(depth, np.int64), np.empty(depth), room[0][-1], room[0][:-1], room[1], i, j,
@@ -129,21 +139,21 @@ def _step(powers: list[tuple[int, ...]], m: int) -> tuple[int, int]:
     return axis, powers.index(less)
 
 
-@cache
 def walker(kernel: type[Kernel], parameters: int) -> Any:
     """The walk down the tree, compiled with the formula of a kernel."""
     with compiling.LOCK:
-        tag = f"{parameters}_{compiling.fingerprint(kernel.formula)}_{compiling.VERSION}"
-        names = compiling.constants(np.float64)
-        names["formula"] = compiling.formula(kernel.formula)
-        body = getattr(loops, f"score_{parameters}")
-        names["score"] = njit(compiling.bound(body, tag, names), **maths.EXACT)
-        names["add_leaf"] = njit(compiling.bound(loops.add_leaf, tag, names), **maths.SUMS)
-        n, real = types.int64, types.float64
-        whole, row, matrix = types.Array(n, 1, "C"), types.Array(real, 1, "C"), types.Array(real, 2, "C")
-        signature = types.void(
-            matrix, whole, whole, matrix, matrix, matrix, matrix, matrix, row, whole, whole, n, real,
-            row, types.Array(real, 3, "C"), whole, row, row, matrix, matrix, n, n,
-        )  # fmt: skip
-        made = compiling.compiled(loops.walk, tag, names, signature)
-        return next(iter(made.overloads.values())).entry_point
+        if ("walk", kernel.formula) not in compiling.MADE:
+            tag = f"{parameters}_{compiling.fingerprint(kernel.formula)}_{compiling.VERSION}"
+            names = compiling.constants(np.float64)
+            names["formula"] = compiling.formula(kernel.formula)
+            names["score"] = njit(compiling.bound(loops.SCORES[parameters], tag, names), **maths.EXACT)
+            for part in loops.PARTS:
+                names[part.__name__] = njit(compiling.bound(part, tag, names), **maths.SUMS)
+            n, real = types.int64, types.float64
+            whole, (row, matrix, cube) = types.Array(n, 1, "C"), (types.Array(real, d, "C") for d in (1, 2, 3))
+            keys, tree, given = (cube, cube), (matrix,) * 3, (row, whole, whole, n, real)
+            rooms = (whole, row, row, matrix, matrix)
+            signature = types.void(matrix, whole, whole, *keys, *tree, *given, row, cube, *rooms, n, n)
+            made = compiling.compiled(loops.walk, tag, names, signature)
+            compiling.MADE["walk", kernel.formula] = next(iter(made.overloads.values())).entry_point
+        return compiling.MADE["walk", kernel.formula]

@@ -1,0 +1,122 @@
+"""Engine lowdim in two dimensions and more: cells and trees, held to all pairs at the error that they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import regard as rg
+from regard.engines.lowdim import tree
+from regard.engines.lowdim.pairs import Pairs
+from regard.engines.lowdim.sources import exponents
+from regard.scores import SCORES
+
+EPS = 2.0**-52
+WIDTHS = (1e-7, 1e-3, 0.02, 0.2, 1.0, 1e3)
+DATA = ("uniform", "clusters", "heavy tails", "ties")
+PARAMETERS = {"uniform": (1 + 32 * EPS,)}
+FALLING = ("gaussian", "laplacian", "matern52", "uniform", "epanechnikov", "cosine_kernel")  # each must be compiled
+
+
+def keys(kind: str, features: int, count: int = 1200) -> np.ndarray:
+    rng = np.random.default_rng(features)
+    if kind == "uniform":
+        return rng.uniform(size=(count, features))
+    if kind == "clusters":
+        middle = rng.uniform(size=(5, features))[rng.integers(0, 5, count)]
+        return np.concatenate([middle + 0.003 * rng.normal(size=(count, features)), [[-50.0] * features]])
+    if kind == "heavy tails":
+        return rng.standard_cauchy((count, features))
+    return np.round(rng.uniform(size=(count, features)), 1)
+
+
+def queries(x: np.ndarray) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    low, high = x.min(axis=0), x.max(axis=0)
+    spread = low - 0.1 * (high - low) + 1.2 * (high - low) * rng.uniform(size=(100, x.shape[1]))
+    return np.concatenate([spread, rng.choice(x, 60) + 1e-3 * rng.normal(size=(60, x.shape[1])), x[:20]])
+
+
+def weights(count: int) -> np.ndarray:
+    """Row weights, values of very different sizes, and the sizes of those; a class that few keys have."""
+    rng = np.random.default_rng(2)
+    y = rng.normal(size=count) * 10 ** rng.uniform(-3, 3, count)
+    return np.stack([np.ones(count), y, abs(y), rng.uniform(size=count) < 0.02], 1)
+
+
+def errors(prepare, name, x, h, rtol, degree=0):
+    """Of weight sums and pooled values, beside sum w and sum w |y|, as multiples of what they may be."""
+    kernel, given = SCORES[name], PARAMETERS.get(name, ())
+    k, q, w = (x - x[0]) / h, (queries(x) - x[0]) / h, weights(len(x))
+    top, exact = Pairs(kernel, given, k, w).sums(q, degree)
+    shift, found = prepare(kernel, given, k, w, rtol).sums(q, degree)
+    live = top > -np.inf
+    np.testing.assert_array_equal(shift > -np.inf, live)
+    np.testing.assert_allclose(shift[live], top[live], rtol=1e-12, atol=1e-9)
+    live &= top > -1e12  # beyond that the rounding of scores is all there is
+    found, exact, top = found[live] * np.exp(shift[live] - top[live])[:, None, None], exact[live], top[live]
+    wrong = abs(found - exact)
+    allowed = rtol + 16 * EPS * (1 + abs(top))  # the scores themselves are rounded
+    scale = exact[:, 0, [0, 2, 2, 3]]
+    worst = (wrong[:, 0] / (scale + 1e-290) / allowed[:, None]).max(initial=0)  # not of what is next to underflow
+    if degree:
+        size = 1 + np.sqrt(((q[live, None] - k) ** 2).sum(axis=2).min(axis=1))
+        order = [sum(p) for p in exponents(x.shape[1], degree)]
+        moments = wrong[:, :, 0] / exact[:, :1, 0] / size[:, None] ** order / allowed[:, None]
+        worst = max(worst, moments.max(initial=0))
+    return worst
+
+
+@pytest.mark.parametrize("name", FALLING)
+@pytest.mark.parametrize("data", DATA)
+def test_a_tree_keeps_the_error_at_every_bandwidth(name, data):
+    for features, h in zip((2, 3, 4, 5, 6, 8), WIDTHS, strict=True):
+        assert errors(tree.prepare, name, keys(data, features), h, 1e-6) < 1, (features, h)
+    for features, h in zip((8, 6, 5, 4, 3, 2), WIDTHS, strict=True):
+        assert errors(tree.prepare, name, keys(data, features), h, 1e-4) < 1, (features, h)
+
+
+@pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-9])
+def test_moments_about_the_query_from_a_tree(rtol):
+    for name in ("gaussian", "laplacian", "epanechnikov"):
+        for features, h in ((2, 0.003), (2, 0.1), (3, 0.03), (4, 1.0)):
+            assert errors(tree.prepare, name, keys("clusters", features), h, rtol, degree=3) < 1, (name, h)
+
+
+def test_a_tree_without_one_key_of_each_query():
+    x, own = keys("clusters", 3), np.arange(900)
+    w = weights(len(x))
+    for h in (1e-7, 1e-3, 0.1):
+        k = x / h
+        exact = Pairs(rg.Matern52, (), k, w).sums(k[own], own=own)
+        found = tree.prepare(rg.Matern52, (), k, w, 1e-9).others(k[own], own)
+        np.testing.assert_allclose(found[0], exact[0], rtol=1e-12)
+        np.testing.assert_allclose(found[1][:, 0, 0], exact[1][:, 0, 0], rtol=1e-6)
+
+
+def test_few_keys_and_none():
+    w = np.ones((70, 1))
+    for count in (0, 1, 63, 64, 65, 70):
+        x = np.arange(count * 2.0).reshape(count, 2)
+        shift, found = tree.prepare(rg.Gaussian, (), x, w[:count], 1e-9).sums(x + 0.5)
+        top, exact = Pairs(rg.Gaussian, (), x, w[:count]).sums(x + 0.5)
+        np.testing.assert_allclose(shift, top)
+        np.testing.assert_allclose(found, exact, rtol=1e-9)
+
+
+def test_kernels_that_fall_slowly_are_left_to_all_pairs():
+    rng = np.random.default_rng(3)
+    x, y = rng.uniform(size=(5000, 2)), rng.normal(size=(5000, 1))
+    told = rg.choose_engine(x, x, y, rg.Cauchy(0.1), rtol=1e-6).reasons["lowdim"]
+    assert told == "the kernel Cauchy falls too slowly for keys to be left out"
+    exact = rg.attention_pool(x, x, y, rg.Laplacian(0.01))
+    near = rg.attention_pool(x, x, y, rg.Laplacian(0.01), rtol=1e-6, engine="lowdim")
+    assert 0 < abs(near - exact).max() < 1e-6 * abs(y).max()
+
+
+def test_the_number_of_threads_changes_no_bit():
+    rng = np.random.default_rng(6)
+    x, y = rng.uniform(size=(20_000, 2)), rng.normal(size=(20_000, 1))
+    for score in (rg.Gaussian(0.01), rg.Epanechnikov(0.01)):
+        one, two = (rg.attention_pool(x, x, y, score, engine="lowdim", rtol=1e-6, threads=n) for n in (1, 2))
+        np.testing.assert_array_equal(one, two)
