@@ -120,3 +120,11 @@ def test_the_number_of_threads_changes_no_bit():
     for score in (rg.Gaussian(0.01), rg.Epanechnikov(0.01)):
         one, two = (rg.attention_pool(x, x, y, score, engine="lowdim", rtol=1e-6, threads=n) for n in (1, 2))
         np.testing.assert_array_equal(one, two)
+
+
+def test_auto_takes_all_pairs_where_a_tree_could_leave_out_little():
+    rng = np.random.default_rng(4)
+    x, y = rng.uniform(size=(20_000, 4)), rng.normal(size=(20_000, 1))
+    assert rg.choose_engine(x, x, y, rg.Laplacian(1e-3), rtol=1e-6).name == "lowdim"
+    told = rg.choose_engine(x, x, y, rg.Laplacian(1.0), rtol=1e-6).reasons["lowdim"]
+    assert told == "a query would look at 100% of the keys, which costs more than all pairs at once"

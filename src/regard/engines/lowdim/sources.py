@@ -58,6 +58,14 @@ def why_slow(kernel: type[Kernel], parameters: tuple[float, ...], features: int)
     return None if None in reasons else "; ".join(r for r in reasons if r) or "its sums take all pairs"
 
 
+def why_dear(
+    kernel: type[Kernel], parameters: tuple[float, ...], query: Floats, key: Floats, rtol: float
+) -> str | None:
+    """Why these sums cost more than all pairs at once, where their construction knows such data; else None."""
+    estimate = getattr(_way(_able(kernel, parameters, key.shape[1])), "why_dear", None)
+    return None if estimate is None else estimate(kernel, parameters, query, key, rtol)
+
+
 def sources(
     kernel: type[Kernel],
     parameters: tuple[float, ...],
@@ -71,9 +79,12 @@ def sources(
     ``key (K, D)`` in prepared units; ``weight (K, C)``, column 0 >= 0: what errors are relative to. For a pooling that
     is the weight of the row, and the others are it times a column of the values.
     """
-    able = next(name for name in WAYS if _way(name).why_not(kernel, parameters, key.shape[1]) is None)
-    prepare: Callable[..., Sources] = _way(able).prepare
+    prepare: Callable[..., Sources] = _way(_able(kernel, parameters, key.shape[1])).prepare
     return prepare(kernel, parameters, key, weight, rtol, threads)
+
+
+def _able(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str:
+    return next(name for name in WAYS if _way(name).why_not(kernel, parameters, features) is None)
 
 
 def _way(name: str) -> Any:

@@ -18,6 +18,8 @@ from regard.scores.base import Kernel
 JOB = 1024  # queries
 TOP = 3  # levels of the tree that are made before the rest of it is made on several threads
 DIMENSIONS = 8
+SAMPLE = 32, 2048  # queries and keys
+DEAR = 6.0
 
 
 def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str | None:
@@ -27,6 +29,29 @@ def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) 
     if kernel.tail == "power":
         return "" if features == 1 else f"the kernel {kernel.__name__} falls too slowly for keys to be left out"
     return None
+
+
+def why_dear(
+    kernel: type[Kernel], parameters: tuple[float, ...], query: Floats, key: Floats, rtol: float
+) -> str | None:
+    """Why all pairs take less time, or None: from a sample of queries and keys.
+
+    A query looks at the blocks that its ball meets, outside of which what is left out is small enough; a pair of those
+    takes ``DEAR`` times as long as one of all pairs.
+    """
+    q, k = query[:: -(-len(query) // SAMPLE[0])], key[:: -(-len(key) // SAMPLE[1])]
+    low, high = np.quantile(k, (0.1, 0.9), axis=0)
+    block = float(np.linalg.norm(high - low)) / 1.6 * (BLOCK / len(key)) ** (1 / key.shape[1])  # half a diagonal
+    u = np.square(q[:, None] - k).sum(axis=2)
+    with np.errstate(all="ignore"):
+        s = np.asarray(kernel.formula(np, u, *parameters))
+        top = s.max(axis=1, keepdims=True)
+        least = top + np.log(rtol * np.exp(s - top).mean(axis=1, keepdims=True))
+        radius = np.sqrt(np.where((s >= least) & (s > -np.inf), u, 0.0).max(axis=1, keepdims=True))
+    share = float((np.sqrt(u) <= radius + block).mean())
+    if share * DEAR < 1:
+        return None
+    return f"a query would look at {share:.0%} of the keys, which costs more than all pairs at once"
 
 
 def prepare(
