@@ -1,0 +1,149 @@
+"""Compiled loops over cells in two and three dimensions; expansions are polynomials in offsets of -1 to 1 in a cell.
+
+A tensor of two dimensions is one of three whose first axis has one entry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from regard.engines.fused.products import LANES as ALL_LANES
+from regard.engines.fused.products import more, more_four
+from regard.engines.lowdim.loops import LOOP
+
+LANES = ALL_LANES["float64"]
+
+
+@njit(**LOOP)
+def add_moments(
+    x: Any, w: Any, starts: Any, stops: Any, corner: Any, width: float, into: Any, powers: Any, row: Any, i: int, j: int
+) -> None:
+    """into (cells, P0, P1, P2 C) += w y0^p0 y1^p1 y2^p2 of the keys starts to stops of each cell; its corner (cells, D)."""
+    features, columns = x.shape[1], w.shape[1]
+    p0, p1, p2 = into.shape[1], into.shape[2], into.shape[3] // columns
+    for c in range(i, j):
+        for n in range(starts[c], stops[c]):
+            for d in range(features):
+                y = 2.0 * ((x[n, d] - corner[c, d] * width) / width) - 1.0
+                t = 1.0
+                for p in range(p2):
+                    powers[3 - features + d, p] = t
+                    t *= y
+            for p in range(p2):
+                for v in range(columns):
+                    row[p * columns + v] = powers[2, p] * w[n, v]
+            for a in range(p0):
+                for b in range(p1):
+                    t = powers[0, a] * powers[1, b]
+                    for k in range(len(row)):
+                        into[c, a, b, k] += t * row[k]
+
+
+@njit(**LOOP)
+def sweep(
+    x: Any, place: Any, first: int, matrix: Any, wanted: Any, into: Any, live: Any, line: Any, sums: Any, i: int, j: int
+) -> None:
+    """Expansions along one axis: into[r T + t] = sum_s matrix[s - t] x[place[s, r]], its axes turned by one.
+
+    x (rows, P, L); place (S, R) is -1 where there is nothing; into (R T, L, P); t is ``first`` cells after s. matrix
+    (P and up to 3 more, (2 reach + 1) P), the blocks for all s - t side by side. wanted and live (R, T): where a sum is
+    needed, and where there is one. line (S P, LANES) and sums (like the rows of matrix, LANES) are room.
+    """
+    many, count, wide, across = live.shape[1], x.shape[1], x.shape[2], matrix.shape[1]
+    reach = across // count // 2
+    for r in range(i, j):
+        for t in range(many):
+            if wanted[r, t]:
+                at = t + first
+                for s in range(max(at - reach, 0), min(at + reach + 1, len(place))):
+                    if place[s, r] >= 0:
+                        live[r, t] = 1
+        for start in range(0, wide, LANES):
+            size, filled = min(LANES, wide - start), False
+            for t in range(many):
+                if not live[r, t]:
+                    continue
+                if not filled:
+                    for s in range(len(place)):
+                        n = place[s, r]
+                        for p in range(count):
+                            if n < 0:
+                                line[s * count + p] = 0.0
+                                continue
+                            for k in range(size):
+                                line[s * count + p, k] = x[n, p, start + k]
+                    filled = True
+                at = t + first
+                low, high = max(at - reach, 0), min(at + reach + 1, len(place))
+                of, cells, begin = (low - at + reach) * count, (high - low) * count, low * count * LANES
+                sums[:] = 0.0
+                for a in range(0, len(sums) - 4, 8):
+                    more(matrix, a * across + of, across, 1, line, begin, sums, a * LANES, sums[0], cells)
+                if len(sums) % 8:
+                    a = len(sums) - 4
+                    more_four(matrix, a * across + of, across, 1, line, begin, sums, a * LANES, sums[0], cells)
+                for k in range(size):
+                    for a in range(count):
+                        into[r * many + t, start + k, a] = sums[a, k]
+
+
+@njit(**LOOP)
+def evaluate(
+    q: Any,
+    rows: Any,
+    starts: Any,
+    stops: Any,
+    corner: Any,
+    width: float,
+    local: Any,
+    at: Any,
+    hermite: Any,
+    axes: Any,
+    out: Any,
+    basis: Any,
+    part: Any,
+    i: int,
+    j: int,
+) -> None:
+    """out (Q, M, C) of the queries rows[starts:stops] of each target cell, from local (cells, C, P0, P1, P2).
+
+    hermite (m, n): t^m = sum_n hermite[m, n] He_n(t), and He_n(t) g is the n-th derivative of g. axes (M, 3) exponents.
+    """
+    features, degree = q.shape[1], len(hermite) - 1
+    columns, p0, p1, p2 = local.shape[1:]
+    for c in range(i, j):
+        for r in range(starts[c], stops[c]):
+            n = rows[r]
+            for d in range(features):
+                y = 2.0 * ((q[n, d] - corner[c, d] * width) / width) - 1.0
+                e = 3 - features + d
+                t = 1.0
+                for p in range(p2):
+                    basis[e, 0, p] = t
+                    t *= y
+                for m in range(1, degree + 1):  # derivatives of y^p, then their sums
+                    for p in range(p2 - 1, -1, -1):
+                        basis[e, m, p] = 2.0 / width * p * basis[e, m - 1, p - 1] if p else 0.0
+                for m in range(degree, 1, -1):
+                    for p in range(p2):
+                        total = 0.0
+                        for k in range(m + 1):
+                            total += hermite[m, k] * basis[e, k, p]
+                        basis[e, m, p] = total
+            out[n] = 0.0
+            for v in range(columns):
+                for a in range(p0):
+                    part[1] = 0.0
+                    for b in range(p1):
+                        for m in range(degree + 1):
+                            total = 0.0
+                            for p in range(p2):
+                                total += local[at[c], v, a, b, p] * basis[2, m, p]
+                            part[0, m, 0] = total
+                        for m in range(degree + 1):
+                            for k in range(degree + 1 - m):
+                                part[1, m, k] += basis[1, m, b] * part[0, k, 0]
+                    for m in range(len(axes)):
+                        out[n, m, v] += basis[0, axes[m, 0], a] * part[1, axes[m, 1], axes[m, 2]]
