@@ -17,28 +17,50 @@ LANES = ALL_LANES["float64"]
 
 
 @njit(**LOOP)
+def offsets(x: Any, n: int, corner: Any, c: int, width: float, powers: Any) -> None:
+    """powers (3, P): of the offsets of a point from the middle of a cell, in half widths, along the last axes."""
+    features = x.shape[1]
+    for d in range(features):
+        y, t = 2.0 * ((x[n, d] - corner[c, d] * width) / width) - 1.0, 1.0
+        for p in range(powers.shape[1]):
+            powers[3 - features + d, p] = t
+            t *= y
+
+
+@njit(**LOOP)
 def add_moments(
-    x: Any, w: Any, starts: Any, stops: Any, corner: Any, width: float, into: Any, powers: Any, row: Any, i: int, j: int
-) -> None:
-    """into (cells, P0, P1, P2 C) += w y0^p0 y1^p1 y2^p2 of the keys starts to stops of each cell; its corner (cells, D)."""
-    features, columns = x.shape[1], w.shape[1]
-    p0, p1, p2 = into.shape[1], into.shape[2], into.shape[3] // columns
+    x: Any, w: Any, starts: Any, stops: Any, corner: Any, width: float, into: Any, powers: Any, left: Any, right: Any,
+    sums: Any, i: int, j: int
+) -> None:  # fmt: skip
+    """into (cells, P0, P1, P2 C) = sum w y0^p0 y1^p1 y2^p2 of the keys starts to stops of each cell.
+
+    corner (cells, D) is where a cell begins, in widths. A product of left (keys, P0 P1 and up to 3 more) and right (P2 C / LANES, keys, LANES), some keys at a time.
+    """
+    columns, some, rows = w.shape[1], len(left), left.shape[1]
+    p0, p1, wide = into.shape[1:]
     for c in range(i, j):
-        for n in range(starts[c], stops[c]):
-            for d in range(features):
-                y = 2.0 * ((x[n, d] - corner[c, d] * width) / width) - 1.0
-                t = 1.0
-                for p in range(p2):
-                    powers[3 - features + d, p] = t
-                    t *= y
-            for p in range(p2):
+        sums[:] = 0.0
+        for first in range(starts[c], stops[c], some):
+            count = min(some, stops[c] - first)
+            for k in range(count):
+                offsets(x, first + k, corner, c, width, powers)
+                for a in range(p0):
+                    for b in range(p1):
+                        left[k, a * p1 + b] = powers[0, a] * powers[1, b]
                 for v in range(columns):
-                    row[p * columns + v] = powers[2, p] * w[n, v]
-            for a in range(p0):
-                for b in range(p1):
-                    t = powers[0, a] * powers[1, b]
-                    for k in range(len(row)):
-                        into[c, a, b, k] += t * row[k]
+                    for p in range(wide // columns):
+                        at = p * columns + v
+                        right[at // LANES, k, at % LANES] = powers[2, p] * w[first + k, v]
+            for panel in range(len(right)):
+                for a in range(0, rows - 4, 8):
+                    more(left, a, 1, rows, right[panel], 0, sums[panel], a * LANES, sums[0, 0], count)
+                if rows % 8:
+                    a = rows - 4
+                    more_four(left, a, 1, rows, right[panel], 0, sums[panel], a * LANES, sums[0, 0], count)
+        for a in range(p0):
+            for b in range(p1):
+                for k in range(wide):
+                    into[c, a, b, k] = sums[k // LANES, a * p1 + b, k % LANES]
 
 
 @njit(**LOOP)
@@ -116,13 +138,8 @@ def evaluate(
     for c in range(i, j):
         for r in range(starts[c], stops[c]):
             n = rows[r]
-            for d in range(features):
-                y = 2.0 * ((q[n, d] - corner[c, d] * width) / width) - 1.0
-                e = 3 - features + d
-                t = 1.0
-                for p in range(p2):
-                    basis[e, 0, p] = t
-                    t *= y
+            offsets(q, n, corner, c, width, basis[:, 0])
+            for e in range(3 - features, 3):
                 for m in range(1, degree + 1):  # derivatives of y^p, then their sums
                     for p in range(p2 - 1, -1, -1):
                         basis[e, m, p] = 2.0 / width * p * basis[e, m - 1, p - 1] if p else 0.0

@@ -24,6 +24,7 @@ ROOM = 32  # numbers of expansions that are held at once for each key and column
 LEAST = 1 << 21  # numbers of expansions that may always be held
 TERMS = 24  # at most, to a polynomial
 SIDE = 512  # cells, of a box
+SOME = 64  # keys whose moments are taken at once
 SPAN = 1 << 40  # cells from one end to the other along an axis
 
 
@@ -81,7 +82,9 @@ def _table(count: int, reach: int, degree: int) -> Table:
     to_powers = np.stack([np.pad(c := chebyshev.cheb2poly(row), (0, count - len(c))) for row in np.eye(count)])
     middle = WIDTH * np.arange(-reach, reach + 1)[:, None, None]
     values = np.exp(-np.square(middle + WIDTH / 2 * (node[:, None] - node)) / 2)
-    series = analysis @ values @ analysis.T  # its small coefficients are known to rounding of 1: first these, then powers
+    series = (
+        analysis @ values @ analysis.T
+    )  # its small coefficients are known to rounding of 1: first these, then powers
     terms = to_powers.T @ np.where(abs(series) > 2e-17, series, 0.0) @ to_powers
     y = np.linspace(-1, 1, 4 * count + 1)
     t = middle + WIDTH / 2 * (y[:, None] - y)
@@ -114,11 +117,12 @@ class Cells:
 
         sum_j w_j prod_d g(q_d - k_jd) = sum_a y^a sum_cells sum_p prod_d M[t_d - s_d]_(a_d p_d) A_p
 
-    A_p = sum w x^p are moments of the offsets x of a cell's keys; M is ``Table``. The sum over cells and p goes one axis
-    after the other, in boxes of target cells with the keys around them. A target cell is used if that costs less than a
-    tree, and if a bound of its error is below ``rtol`` times one of its sums, for every column: with the largest weight
-    G, its error e and the least weight L between cells, sum |w| (prod (G + e) - prod G) <= rtol sum |w| prod L. Queries
-    elsewhere go to the tree. Memory: 8 bytes times 32 columns for each key, or 16 MB; and what the tree takes.
+    A_p = sum w x^p are moments of the offsets x of a cell's keys; M is ``Table``. The sum over cells and p goes along
+    one axis after the other, in boxes of target cells with the keys around them. A target cell is used if that costs
+    less than a tree, and if a bound of its error is below ``rtol`` times one of its sums, for every column: with the
+    largest weight G, its error e and the least weight L between cells, sum |w| (prod (G + e) - prod G) <= rtol sum |w|
+    prod L. Queries elsewhere go to the tree. Memory: 8 bytes times (dimensions + columns + 4) for each key, for the
+    time of a call 8 bytes times 96 columns more, or 48 MB; and what the tree takes, where it is needed.
     """
 
     def __init__(self, key: Floats, weight: Floats, rtol: float, asked: int | None) -> None:
@@ -127,11 +131,10 @@ class Cells:
         low, high = (np.floor(f(axis=0, initial=i) / WIDTH) for f, i in ((key.min, np.inf), (key.max, -np.inf)))
         if not len(key) or not np.all(high - low < SPAN) or max(abs(low).max(), abs(high).max()) > 1e15:
             return
-        reach = table(rtol, key.shape[1], 0).reach
         self.first, self.span = low.astype(np.int64), (high - low).astype(np.int64) + 1
         if math.prod(int(n) + 64 for n in self.span) >= 1 << 62:
             return
-        code = self._code(np.floor(key / WIDTH).astype(np.int64) - self.first)
+        code = np.ravel_multi_index(tuple((np.floor(key / WIDTH).astype(np.int64) - self.first).T), tuple(self.span))
         order = np.argsort(code, kind="stable")
         self.x, self.w, code = key[order], weight[order], code[order]
         self.starts = np.flatnonzero(np.diff(code, prepend=-1))
@@ -144,9 +147,6 @@ class Cells:
     @cached_property
     def tree(self) -> tree.Tree:
         return tree.prepare(Gaussian, (), self.key, self.weight, self.rtol, self.asked)
-
-    def _code(self, at: Integers) -> Integers:
-        return np.ravel_multi_index(tuple(at.T), tuple(self.span), mode="clip")
 
     def sums(self, query: Floats, degree: int = 0) -> tuple[Floats, Floats]:
         """See ``Sources``."""
@@ -175,7 +175,7 @@ class Cells:
         """How many expansions may be held."""
         columns = self.weight.shape[1]
         numbers = max(ROOM * len(self.key) * columns, LEAST)
-        return max(numbers // (columns * made.terms.shape[1] ** self.key.shape[1]), 1)
+        return max(numbers // _terms(made, self.key.shape[1], columns)[1], 1)
 
     def _targets(self, q: Floats, made: Table) -> Targets:
         """The cells of queries that are worth an expansion."""
@@ -263,12 +263,14 @@ class Cells:
     def _moments(self, used: Integers, count: int) -> Floats:
         """(cells, P, ..) of the keys of these cells."""
         features, columns = self.key.shape[1], self.weight.shape[1]
-        into = np.zeros((len(used), *((1,) * (3 - features)), *((count,) * (features - 1)), count * columns))
+        into = np.empty((len(used), *((1,) * (3 - features)), *((count,) * (features - 1)), count * columns))
         starts, stops, corner = self.starts[used], self.stops[used], (self.at[used] + self.first).astype(np.float64)
 
         def do(i: int, j: int) -> None:
-            room = np.ones((3, count)), np.empty(count * columns)
-            loops.add_moments(self.x, self.w, starts, stops, corner, WIDTH, into, *room, i, j)
+            rows, panels = -(-(count ** (features - 1)) // 4) * 4, -(-count * columns // loops.LANES)
+            room = np.ones((3, count)), np.zeros((SOME, rows)), np.zeros((panels, SOME, loops.LANES))
+            sums = np.empty((panels, rows, loops.LANES))
+            loops.add_moments(self.x, self.w, starts, stops, corner, WIDTH, into, *room, sums, i, j)
 
         each(len(used), 64, self.asked, do)
         return into.reshape(len(used), count, -1)
@@ -317,7 +319,7 @@ class Targets(NamedTuple):
 
 def _terms(made: Table, features: int, columns: int) -> tuple[int, int]:
     """Multiplications for a cell along one axis, and for a key or query."""
-    count = made.terms.shape[1]
+    count = int(made.terms.shape[1])
     return len(made.terms) * count ** (features + 1) * columns, count**features * columns
 
 
