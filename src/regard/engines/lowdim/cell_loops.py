@@ -34,7 +34,8 @@ def add_moments(
 ) -> None:  # fmt: skip
     """into (cells, P0, P1, P2 C) = sum w y0^p0 y1^p1 y2^p2 of the keys starts to stops of each cell.
 
-    corner (cells, D) is where a cell begins, in widths. A product of left (keys, P0 P1 and up to 3 more) and right (P2 C / LANES, keys, LANES), some keys at a time.
+    corner (cells, D) is where a cell begins, in widths. It is a product of left (keys, P0 P1 and up to 3 more) and
+    right (P2 C / LANES, keys, LANES), some keys at a time.
     """
     columns, some, rows = w.shape[1], len(left), left.shape[1]
     p0, p1, wide = into.shape[1:]

@@ -173,9 +173,9 @@ class Cells:
 
     def _room(self, made: Table) -> int:
         """How many expansions may be held."""
-        columns = self.weight.shape[1]
+        columns = int(self.weight.shape[1])
         numbers = max(ROOM * len(self.key) * columns, LEAST)
-        return max(numbers // _terms(made, self.key.shape[1], columns)[1], 1)
+        return max(numbers // _terms(made, int(self.key.shape[1]), columns)[1], 1)
 
     def _targets(self, q: Floats, made: Table) -> Targets:
         """The cells of queries that are worth an expansion."""
