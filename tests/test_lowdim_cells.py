@@ -108,10 +108,10 @@ def test_cells_are_used_where_they_are_good_and_worth_it():
 def test_boxes_hold_each_cell_once_and_have_room():
     rng = np.random.default_rng(6)
     at = np.unique(np.concatenate([rng.integers(0, 60, (500, 3)), 5000 + rng.integers(0, 9, (300, 3))]), axis=0)
-    found = list(cells.boxes(at, 8, 40_000))
+    found = list(cells.boxes(at, at.max(axis=0) + 9, 8, 40_000))
     assert sorted(np.concatenate(found)) == list(range(len(at)))
     assert all(np.prod(np.ptp(at[c], axis=0) + 17) <= 40_000 for c in found)
-    assert list(cells.boxes(at[:0], 8, 1)) == []
+    assert list(cells.boxes(at[:0], at[0], 8, 1)) == []
 
 
 @pytest.mark.parametrize("name", FALLING)

@@ -21,7 +21,7 @@ WIDTH = 1.0  # of a cell, in bandwidths; a power of two
 COARSE = 4  # cells to an edge of those that estimate how many keys are near
 PAIR, TERM = 5.0, 0.25  # nanoseconds of a pair in a tree, and of a multiplication and addition of expansions
 ROOM = 32  # numbers of expansions that are held at once for each key and column
-LEAST = 1 << 21  # numbers of expansions that may always be held
+LEAST = 1 << 23  # numbers of expansions that may always be held
 TERMS = 24  # at most, to a polynomial
 SIDE = 512  # cells, of a box
 SOME = 64  # keys whose moments are taken at once
@@ -122,7 +122,7 @@ class Cells:
     less than a tree, and if a bound of its error is below ``rtol`` times one of its sums, for every column: with the
     largest weight G, its error e and the least weight L between cells, sum |w| (prod (G + e) - prod G) <= rtol sum |w|
     prod L. Queries elsewhere go to the tree. Memory: 8 bytes times (dimensions + columns + 4) for each key, for the
-    time of a call 8 bytes times 96 columns more, or 48 MB; and what the tree takes, where it is needed.
+    time of a call 8 bytes times 96 columns more, or 200 MB; and what the tree takes, where it is needed.
     """
 
     def __init__(self, key: Floats, weight: Floats, rtol: float, asked: int | None) -> None:
@@ -158,7 +158,7 @@ class Cells:
             q, made = np.ascontiguousarray(query), table(self.rtol, features, degree)
             targets = self._targets(q, made)
             axes = np.array([(0,) * (3 - features) + p for p in powers])
-            for cells in boxes(targets.at, made.reach, self._room(made)):
+            for cells in boxes(targets.at, self.span, made.reach, self._room(made)):
                 found = self._local(targets, cells, made)
                 if found is not None:
                     self._evaluate(q, targets, *found, degree, axes, out, done)
@@ -323,8 +323,8 @@ def _terms(made: Table, features: int, columns: int) -> tuple[int, int]:
     return len(made.terms) * count ** (features + 1) * columns, count**features * columns
 
 
-def boxes(at: Integers, reach: int, room: int) -> Iterator[Integers]:
-    """Cells at (T, D) in groups that fill their boxes well, or are not worth splitting, and have room."""
+def boxes(at: Integers, span: Integers, reach: int, room: int) -> Iterator[Integers]:
+    """Cells at (T, D) in groups that fill their boxes well, or are not worth splitting, and have room with the keys."""
     todo = [np.arange(len(at))] if len(at) else []
     while todo:
         cells = todo.pop()
@@ -333,7 +333,8 @@ def boxes(at: Integers, reach: int, room: int) -> Iterator[Integers]:
         axis = int(np.argmax(sizes))
         values = np.sort(at[cells, axis])
         gaps = np.diff(values)
-        large = math.prod(int(n) + 2 * reach for n in sizes) > room and sizes[axis] > 1
+        around = np.minimum(high + reach, span - 1) - np.maximum(low - reach, 0) + 1
+        large = math.prod(int(n) for n in np.maximum(sizes, around)) > room and sizes[axis] > 1
         sparse = math.prod(int(n) for n in sizes) > 8 * len(cells) and sizes[axis] > 4 * reach
         if not large and not sparse and sizes[axis] <= SIDE and gaps.max(initial=0) <= 2 * reach:
             yield cells
