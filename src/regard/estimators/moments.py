@@ -204,11 +204,7 @@ class Moments:
         if not self.memory.rtol or part is None or engine not in ("auto", "lowdim"):
             return False
         kernel, parameters = type(part.leaf), self._parameters(part.leaf)
-        able = (
-            kernel in SQUARED
-            and self._rtol >= LEAST
-            and why_slow(kernel, parameters, self.memory.key[:, :1], self._rtol) is None
-        )
+        able = kernel in SQUARED and self._rtol >= LEAST and why_slow(kernel, parameters, 1) is None
         return able and (engine == "lowdim" or queries * len(self.memory.key) >= WORTH)
 
     @cached_property

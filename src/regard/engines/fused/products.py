@@ -133,7 +133,7 @@ def _product(rows: int, mode: str) -> Any:
 
 
 less, less_one = _product(ROWS, "minus"), _product(1, "minus")
-more, more_one = _product(ROWS, "plus"), _product(1, "plus")
+more, more_four, more_one = (_product(rows, "plus") for rows in (ROWS, 4, 1))
 
 
 def _down(how: str) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from regard.arrays import Array, is_torch, size
 from regard.engines.base import Shown
 from regard.engines.lowdim.pairs import Pairs
-from regard.engines.lowdim.sources import Apart, Floats, Integers, Sources, sources, why_slow
+from regard.engines.lowdim.sources import Apart, Floats, Integers, Sources, sources, why_dear, why_slow
 from regard.masks.not_self import NotSelf
 from regard.partial import Partial
 from regard.problem import Problem, block, pool_backward, put, query_tiles, spoiled
@@ -88,7 +88,9 @@ class LowDim(Shown):
         why = self.cannot(problem)
         if why is None:
             t = problem.terms[0]
-            why = why_slow(KERNELS[t.formula], _numbers(t.parameters), _numpy(t.key), problem.rtol)
+            of = KERNELS[t.formula], _numbers(t.parameters)
+            query, key = (_numpy(x).reshape(-1, x.shape[-1]).astype(np.float64, copy=False) for x in (t.query, t.key))
+            why = why_slow(*of, key.shape[1]) or why_dear(*of, query, key, problem.rtol)
         return why
 
     def pool(self, problem: Problem) -> Partial:

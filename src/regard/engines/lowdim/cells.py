@@ -1,47 +1,36 @@
-"""Gaussian sums in two and three dimensions: keys in cells, whose sums become one short polynomial per target cell.
-
-A cell's keys act like charges at Chebyshev nodes; what they send to another cell is a product of small matrices, one an
-axis, since the Gaussian is a product. So all cells of a line are served by one product of matrices, axis after axis.
-"""
+"""Two and three dimensions: the Gaussian by cells and local expansions, axis by axis; what is sparse by a tree."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from functools import cached_property, lru_cache
+from collections.abc import Iterator
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.polynomial import chebyshev
 
-from regard.engines.fused import threads
-from regard.engines.fused.threads import Steps
-from regard.engines.lowdim import cell_loops, tree
+from regard.engines.lowdim import cell_loops as loops
+from regard.engines.lowdim import tree
+from regard.engines.lowdim.line import each
 from regard.engines.lowdim.sources import Floats, Integers, exponents
-from regard.engines.lowdim.tree import Tree
 from regard.scores import Gaussian
 from regard.scores.base import Kernel
 
-WIDTHS = (0.5, 1.0, 2.0)  # of a cell, in bandwidths
-ROOM = 32, 1 << 23  # coefficients of a column: so many a key, or so many
-ORDERS = 4, 20  # of the polynomials along an axis
-FAR = 1e15  # widths: cells are not told apart beyond
-MARGIN = 1e6  # what is left out beyond the reach is below rtol / MARGIN of a unit mass
-LINES = 1 << 22  # numbers that a job holds at once
-JOB = 1 << 13  # queries
-GRID, SAFETY = 33, 1.25  # places of a cell at which errors are measured, and what the largest may be more than there
+WIDTH = 1.0  # of a cell, in bandwidths; a power of two
+COARSE = 4  # cells to an edge of those that estimate how many keys are near
+PAIR, TERM = 5.0, 0.25  # nanoseconds of a pair in a tree, and of a multiplication and addition of expansions
+ROOM = 32  # numbers of expansions that are held at once for each key and column
+LEAST = 1 << 23  # numbers of expansions that may always be held
+TERMS = 24  # at most, to a polynomial
+VOLUME = 1 << 18  # cells, of a box
+SOME = 64  # keys whose moments are taken at once
+SPAN = 1 << 40  # cells from one end to the other along an axis
 
 
-FEATURES = 2, 3
-
-
-def why_not(kernel: type[Kernel], parameters: tuple[float, ...]) -> str | None:
+def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str | None:
     """Why these sums are not made here, or None."""
-    return None if kernel is Gaussian else f"there is no construction for the kernel {kernel.__name__} by cells"
-
-
-def why_slow(key: Floats, rtol: float) -> str | None:
-    """That cells would be too many, and a tree in their place would save nothing."""
-    return tree.why_slow(key, rtol) if _plan(key.reshape(-1, key.shape[-1]), rtol) is None else None
+    return None if kernel is Gaussian and features in (2, 3) else ""
 
 
 def prepare(
@@ -51,214 +40,337 @@ def prepare(
     weight: Floats,
     rtol: float,
     asked: int | None = None,
-) -> Cells | Tree:
-    """The keys in cells, or in a tree where cells would be too many."""
-    plan = _plan(key, rtol)
-    return Tree(key, weight, asked) if plan is None else Cells(key, weight, rtol, plan, asked)
+) -> Cells:
+    """The keys in cells."""
+    return Cells(key, weight, rtol, asked)
 
 
-class Plan(NamedTuple):
-    """Cells that serve some keys."""
+class Table(NamedTuple):
+    """The Gaussian between two cells on an axis, as a polynomial in both offsets, for each distance of cells.
 
-    width: float
-    order: int
-    reach: int
-    first: Integers  # (D,) the place of the first cell, in widths
-    shape: tuple[int, ...]
+    It interpolates at Chebyshev points. wrong, most, least (2 R + 1,): its error, which is measured, for all moments
+    that are asked for; the largest moment; the smallest weight.
+    """
+
+    terms: Floats  # (2 R + 1, P, P) target, source
+    wrong: Floats
+    most: Floats
+    least: Floats
+    beyond: float  # the largest moment beyond its reach
+
+    @property
+    def reach(self) -> int:
+        return len(self.terms) // 2
 
 
-def _plan(key: Floats, rtol: float) -> Plan | None:
-    """The cells of least cost that are few enough; None where none are."""
-    n, d = key.shape
-    if not n:
-        return None
-    low, high = key.min(axis=0), key.max(axis=0)
-    found, best = None, math.inf
-    for width in WIDTHS:
-        order = _order(width, d, rtol)
-        if order is None or not max(abs(low).max(), abs(high).max()) / width < FAR:
-            continue
-        first, last = (np.floor(x / width).astype(np.int64) for x in (low, high))
-        cells = float(np.prod(last - first + 1.0))
-        reach = _reach(width, rtol)
-        cost = 2 * n * order**d + cells * order ** (d + 1) * (2 * reach + 1) * d / 8
-        if cells * order**d <= max(ROOM[0] * n, ROOM[1]) and cost < best:
-            best, found = cost, Plan(width, order, reach, first, tuple((last - first + 1).tolist()))
-    return found
+@cache
+def table(rtol: float, features: int, degree: int) -> Table:
+    """The one with the fewest terms whose error would do if keys were as dense everywhere."""
+    reach = math.ceil((math.sqrt(2 * (12 - math.log(rtol))) + degree / 4) / WIDTH)
+    for count in range(4, TERMS + 1):
+        made = _table(count, reach, degree)
+        upper, lower = made.most.sum(), made.least.sum()
+        if features * made.wrong.sum() * upper ** (features - 1) <= 0.4 * rtol * lower**features:
+            break
+    return made
+
+
+def _table(count: int, reach: int, degree: int) -> Table:
+    node = np.cos(np.pi * (np.arange(count) + 0.5) / count)
+    analysis = chebyshev.chebvander(node, count - 1).T * 2 / count
+    analysis[0] /= 2
+    to_powers = np.stack([np.pad(c := chebyshev.cheb2poly(row), (0, count - len(c))) for row in np.eye(count)])
+    middle = WIDTH * np.arange(-reach, reach + 1)[:, None, None]
+    values = np.exp(-np.square(middle + WIDTH / 2 * (node[:, None] - node)) / 2)
+    series = (
+        analysis @ values @ analysis.T
+    )  # its small coefficients are known to rounding of 1: first these, then powers
+    terms = to_powers.T @ np.where(abs(series) > 2e-17, series, 0.0) @ to_powers
+    y = np.linspace(-1, 1, 4 * count + 1)
+    t = middle + WIDTH / 2 * (y[:, None] - y)
+    g = np.exp(-t * t / 2)
+    powers = np.vander(y, count, increasing=True)
+    wrong, most, derived = np.zeros((2, len(terms))), np.zeros(0), [powers]
+    wrong, most = wrong
+    for _ in range(degree):
+        derived.append(np.pad(derived[-1][:, :-1] * np.arange(1, count), ((0, 0), (1, 0))) * 2 / WIDTH)
+    for m, row in enumerate(hermite(degree)):
+        basis = sum(f * d for f, d in zip(row, derived, strict=True))
+        moment = (-t) ** m * g
+        wrong = np.maximum(wrong, 1.5 * abs(basis @ terms @ powers.T - moment).max(axis=(1, 2)))
+        most = np.maximum(most, abs(moment).max(axis=(1, 2)))
+    edge = reach * WIDTH
+    return Table(terms, wrong, most, g.min(axis=(1, 2)), max(edge, 1.0) ** degree * math.exp(-edge * edge / 2))
+
+
+def hermite(degree: int) -> Floats:
+    """(m, n): t^m = sum_n He_n(t) m! / (2^k k! n!), m - n = 2 k."""
+    made = np.zeros((degree + 1, degree + 1))
+    for m in range(degree + 1):
+        for k in range(m // 2 + 1):
+            made[m, m - 2 * k] = math.factorial(m) / (2**k * math.factorial(k) * math.factorial(m - 2 * k))
+    return made
 
 
 class Cells:
-    """Gaussian sums by Chebyshev interpolation of order P in both the key's and the query's cell.
+    """Gaussian sums in two and three dimensions over cells one bandwidth wide.
 
-    A target cell where the errors of the interpolants could be more than ``rtol`` of what its keys are sure to weigh is
-    not used: its queries go to the tree. Memory: for each column at most 32 numbers a key, or 2^23, three times.
+        sum_j w_j prod_d g(q_d - k_jd) = sum_a y^a sum_cells sum_p prod_d M[t_d - s_d]_(a_d p_d) A_p
+
+    A_p = sum w x^p are moments of the offsets x of a cell's keys; M is ``Table``. The sum over cells and p goes along
+    one axis after the other, in boxes of target cells with the keys around them. A target cell is used if that costs
+    less than a tree, and if a bound of its error is below ``rtol`` times one of its sums, for every column: with the
+    largest weight G, its error e and the least weight L between cells, sum |w| (prod (G + e) - prod G) <= rtol sum |w|
+    prod L. Queries elsewhere go to the tree. Memory: 8 bytes times (dimensions + columns + 4) for each key, for the
+    time of a call 8 bytes times 96 columns more, or 200 MB; and what the tree takes, where it is needed.
     """
 
-    def __init__(self, key: Floats, weight: Floats, rtol: float, plan: Plan, asked: int | None) -> None:
+    def __init__(self, key: Floats, weight: Floats, rtol: float, asked: int | None) -> None:
         self.key, self.weight, self.rtol, self.asked = key, weight, rtol, asked
-        self.d = key.shape[1]
-        self.width, self.order, self.reach, self.first, self.shape = plan
-        self.made: dict[int, tuple[Floats, Any]] = {}
+        self.count = 0  # of cells with keys
+        low, high = (np.floor(f(axis=0, initial=i) / WIDTH) for f, i in ((key.min, np.inf), (key.max, -np.inf)))
+        if not len(key) or not np.all(high - low < SPAN) or max(abs(low).max(), abs(high).max()) > 1e15:
+            return
+        self.first, self.span = low.astype(np.int64), (high - low).astype(np.int64) + 1
+        if math.prod(int(n) + 64 for n in self.span) >= 1 << 62:
+            return
+        code = np.ravel_multi_index(tuple((np.floor(key / WIDTH).astype(np.int64) - self.first).T), tuple(self.span))
+        order = np.argsort(code, kind="stable")
+        self.x, self.w, code = key[order], weight[order], code[order]
+        self.starts = np.flatnonzero(np.diff(code, prepend=-1))
+        self.stops = np.append(self.starts[1:], len(code))
+        self.codes, self.count = code[self.starts], len(self.starts)
+        self.mass = np.add.reduceat(abs(self.w), self.starts, axis=0)
+        self.total = self.mass.sum(axis=0)
+        self.at = np.stack(np.unravel_index(self.codes, self.span), axis=1)  # (cells, D)
 
     @cached_property
-    def tree(self) -> Tree:
-        return Tree(self.key, self.weight, self.asked)
-
-    @cached_property
-    def sorted(self) -> tuple[Floats, Floats, Integers, Integers]:
-        """Keys and weights by cells, the cells that have any, and where each begins."""
-        cell = self._cell(self.key)
-        order = np.argsort(cell, kind="stable")
-        cell = cell[order]
-        begins = np.flatnonzero(np.diff(cell, prepend=-1))
-        return self.key[order], self.weight[order], cell[begins], np.append(begins, len(cell))
-
-    def _cell(self, x: Floats) -> Integers:
-        """The cell of each row, -1 outside of all."""
-        f = np.floor(x / self.width)
-        inside = np.all((f >= self.first) & (f < self.first + np.array(self.shape)), axis=1)
-        f = np.where(inside[:, None], f - self.first, 0).astype(np.int64)
-        return np.where(inside, np.ravel_multi_index(tuple(f.T), self.shape), -1)
-
-    def _local(self, degree: int) -> tuple[Floats, Any]:
-        """(cells, C, P, ..., P) Chebyshev coefficients, and which cells are good."""
-        if degree not in self.made:
-            self.made[degree] = self._expanded(self.order + 2 * degree)
-        return self.made[degree]
-
-    def _expanded(self, order: int) -> tuple[Floats, Any]:
-        x, w, cells, begins = self.sorted
-        count, columns, d = math.prod(self.shape), self.weight.shape[1], self.d
-        charges = np.zeros((count, columns, *(order,) * d))
-        mass = np.zeros((count, columns))
-        flat = charges.reshape(count, columns, order**d)
-        step = max(len(cells) // 64, 1)
-
-        def work(i: int) -> Steps:
-            room = np.empty((d, order)), np.empty(order * order)
-            cell_loops.charge(x, w, cells, begins, self.width, flat, mass, *room, i, min(i + step, len(cells)))
-            yield
-
-        threads.run(work, range(0, len(cells), step), self.asked)
-        sent = _sent(self.width, order, self.reach)
-        local = charges
-        for axis in range(d):
-            local = self._along(local, axis, sent.matrix)
-
-        def spread(by: list[Floats]) -> Floats:
-            found = mass.reshape(count, columns, *(1,) * d)
-            for axis, f in enumerate(by):
-                found = self._along(found, axis, f[:, None, None])
-            return found.reshape(count, columns)
-
-        # a product of d factors, each of them off by an error, is off by one error times the others, for each of them
-        wrong = sum(
-            spread([sent.error if n == axis else sent.most + sent.error for n in range(d)]) for axis in range(d)
-        )
-        beyond = math.exp(-((self.width * self.reach) ** 2) / 2) * mass.sum(axis=0)
-        good = np.all(wrong + beyond <= self.rtol * spread([sent.least] * d), axis=1)
-        return local.reshape(count, columns, order**d), good
-
-    def _along(self, x: Floats, axis: int, sent: Floats) -> Floats:
-        """What all cells along an axis send to each other: (2 R + 1, P, P) by offsets, target minus source."""
-        _d, count, p = self.d, self.shape[axis], sent.shape[1]
-        columns, many = x.shape[1], x.shape[2:]
-        before, after = math.prod(self.shape[:axis]), math.prod(self.shape[axis + 1 :])
-        inner, outer = math.prod(many[:axis]), math.prod(many[axis + 1 :])
-        source = x.reshape(before, count, after, columns, inner, p, outer)
-        out = np.empty_like(source)
-        reach = min(self.reach, count - 1)
-        matrix = sent[self.reach - reach : self.reach + reach + 1][::-1].transpose(1, 0, 2).reshape(p, -1)
-        jobs = list(itertools.product(range(before), range(after)))
-        each = max(LINES // (columns * inner * (count + 2 * reach) * p * outer), 1)
-
-        def work(i: int) -> Steps:
-            some = jobs[i : i + each]
-            at, on = (np.array(n) for n in zip(*some, strict=True))
-            rows = source[at, :, on].transpose(0, 2, 3, 1, 4, 5)  # (lines, C, inner, count, P, outer)
-            wide = np.zeros((*rows.shape[:3], count + 2 * reach, p, outer))
-            wide[:, :, :, reach : reach + count] = rows
-            tall = wide.reshape(*rows.shape[:3], (count + 2 * reach) * p, outer)
-            windows = np.lib.stride_tricks.as_strided(
-                tall,
-                (*rows.shape[:4], (2 * reach + 1) * p, outer),
-                (*tall.strides[:3], p * tall.strides[3], *tall.strides[3:]),
-                writeable=False,
-            )
-            out[at, :, on] = (matrix @ windows).transpose(0, 3, 1, 2, 4, 5)
-            yield
-
-        threads.run(work, range(0, len(jobs), each), self.asked)
-        return out.reshape(x.shape)
+    def tree(self) -> tree.Tree:
+        return tree.prepare(Gaussian, (), self.key, self.weight, self.rtol, self.asked)
 
     def sums(self, query: Floats, degree: int = 0) -> tuple[Floats, Floats]:
         """See ``Sources``."""
-        powers = np.array(exponents(self.d, degree))
-        shift, out = np.zeros(len(query)), np.zeros((len(query), len(powers), self.weight.shape[1]))
-        local, good = self._local(degree)
-        cell = self._cell(query)
-        left = (cell < 0) | ~good[cell]
-        rows = np.flatnonzero(~left)
-        rows = rows[np.argsort(cell[rows], kind="stable")]
-        order = round(local.shape[2] ** (1 / self.d))
-        q = np.ascontiguousarray(query)
-
-        def work(i: int) -> Steps:
-            some = rows[i : i + JOB]
-            room = np.empty((self.d, degree + 1, order)), np.empty((degree + 1,) * self.d)
-            cell_loops.evaluate(q, some, cell, self.width, local, powers, out, *room)
-            yield
-
-        threads.run(work, range(0, len(rows), JOB), self.asked)
-        rest = np.flatnonzero(left)
-        if len(rest):
-            shift[rest], out[rest] = self.tree.sums(query[rest], degree)
+        features, columns = self.key.shape[1], self.weight.shape[1]
+        powers = exponents(features, degree)
+        shift, out = np.zeros(len(query)), np.empty((len(query), len(powers), columns))
+        done = np.zeros(len(query), bool)
+        if self.count and len(query):
+            q, made = np.ascontiguousarray(query), table(self.rtol, features, degree)
+            targets = self._targets(q, made)
+            axes = np.array([(0,) * (3 - features) + p for p in powers])
+            todo = list(boxes(targets.at, made.reach))
+            while todo:
+                cells = todo.pop()
+                plan = self._plan(targets, cells, made)
+                if plan is None:
+                    continue
+                if plan.rows > self._room(made) and len(plan.cells) > 1:
+                    todo += halves(targets.at, plan.cells)
+                    continue
+                self._evaluate(q, targets, plan, self._local(plan, made), degree, axes, out, done)
+        left = np.flatnonzero(~done)
+        if len(left):
+            shift[left], out[left] = self.tree.sums(query[left], degree)
         return shift, out
 
     def others(self, query: Floats, own: Integers) -> tuple[Floats, Floats]:
-        """The sums without the key ``own (Q,)`` of each query, to rounding."""
+        """The sums without the key ``own (Q,)`` of each query."""
         return self.tree.others(query, own)
 
+    def _room(self, made: Table) -> int:
+        """How many expansions may be held."""
+        columns = int(self.weight.shape[1])
+        numbers = max(ROOM * len(self.key) * columns, LEAST)
+        return max(numbers // _terms(made, int(self.key.shape[1]), columns)[1], 1)
 
-class Sent(NamedTuple):
-    """What a cell sends to another along an axis, by their offset, target minus source."""
+    def _targets(self, q: Floats, made: Table) -> Targets:
+        """The cells of queries that are worth an expansion."""
+        reach, features = made.reach, q.shape[1]
+        at = np.floor(q / WIDTH) - self.first
+        rows = np.flatnonzero(((at >= -reach) & (at < self.span + reach)).all(axis=1))
+        at = at[rows].astype(np.int64)
+        code = np.ravel_multi_index(tuple((at + reach).T), tuple(self.span + 2 * reach))
+        order = np.argsort(code, kind="stable")
+        rows, code = rows[order], code[order]
+        starts = np.flatnonzero(np.diff(code, prepend=-1))
+        stops = np.append(starts[1:], len(code))
+        at = at[order[starts]]
+        pairs = (stops - starts) * self._near(at)
+        each_cell, each_query = _terms(made, features, self.weight.shape[1])
+        kept = pairs * PAIR > (features * each_cell + (stops - starts) * each_query) * TERM
+        return Targets(at[kept], rows, starts[kept], stops[kept], pairs[kept] * PAIR)
 
-    matrix: Floats  # (2 R + 1, P, P) from charges to coefficients
-    error: Floats  # (2 R + 1,) the largest error that the kernel then has
-    most: Floats  # its largest value
-    least: Floats  # its smallest value
+    def _near(self, at: Integers) -> Integers:
+        """About how many keys are near these cells: those of coarse cells around them."""
+        span = self.span // COARSE + 3
+        codes, inverse = np.unique(np.ravel_multi_index(tuple((self.at // COARSE + 1).T), span), return_inverse=True)
+        keys = np.bincount(inverse, self.stops - self.starts).astype(np.int64)
+        near = np.zeros(len(at), np.int64)
+        for step in np.ndindex(*(3,) * at.shape[1]):
+            around = at // COARSE + np.array(step)  # 1 for where it is, -1 for the step
+            inside = ((around >= 0) & (around < span)).all(axis=1)
+            code = np.ravel_multi_index(tuple(around.T), span, mode="clip")
+            found = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
+            near += np.where(inside & (codes[found] == code), keys[found], 0)
+        return near
+
+    def _plan(self, targets: Targets, cells: Integers, made: Table) -> Plan | None:
+        """Of a box of target cells those whose expansion is good, if they are worth it."""
+        features, columns = self.key.shape[1], self.weight.shape[1]
+        at, reach, every = targets.at[cells], made.reach, range(self.key.shape[1])
+        low, high = at.min(axis=0), at.max(axis=0)
+        i, j = np.searchsorted(self.at[:, 0], (low[0] - reach, high[0] + reach + 1))  # they are sorted by this axis
+        some = self.at[i:j]
+        near = i + np.flatnonzero(((some >= low - reach) & (some <= high + reach)).all(axis=1))
+        if not len(near):
+            return None
+        first, last = self.at[near].min(axis=0), self.at[near].max(axis=0)
+        sizes, around = tuple(high - low + 1), tuple(last - first + 1)
+        mass = np.zeros((*around, columns))
+        mass[tuple((self.at[near] - first).T)] = self.mass[near]
+        gaps = [np.arange(sizes[d])[:, None] - np.arange(around[d]) + (low - first)[d] + reach for d in every]
+        inside = [(gap >= 0) & (gap <= 2 * reach) for gap in gaps]
+
+        def summed(kernel: Floats) -> Floats:
+            x = mass
+            for d in every:
+                matrix = np.where(inside[d], kernel[np.clip(gaps[d], 0, 2 * reach)], 0.0)
+                x = np.moveaxis(np.tensordot(matrix, x, (1, d)), 0, d)
+            return x
+
+        most = summed(made.most)
+        wrong = summed(made.most + made.wrong) - most + 1e-14 * most + made.beyond * self.total
+        good = (wrong <= 0.9 * self.rtol * summed(made.least)).all(axis=-1)
+        cells = cells[good[tuple((at - low).T)]]
+        wanted = np.zeros(sizes)
+        wanted[tuple((targets.at[cells] - low).T)] = 1
+        needs = []
+        for d in every:
+            need = wanted
+            for e in range(d + 1, features):
+                need = np.moveaxis(np.tensordot(inside[e].T.astype(np.float64), need, (1, e)), 0, e)
+            needs.append(np.transpose(need, (*range(d + 1, features), *range(d + 1))).reshape(-1, sizes[d]) > 0)
+        each_cell, each_query = _terms(made, features, columns)
+        swept = sum(n.sum() * min(len(made.terms), a) for n, a in zip(needs, around, strict=True)) / len(made.terms)
+        keys = int((self.stops - self.starts)[near].sum())
+        if targets.pairs[cells].sum() <= (swept * each_cell + keys * each_query) * TERM:
+            return None
+        return Plan(cells, near, low, first, sizes, around, needs, max(len(near), *(int(n.sum()) for n in needs)))
+
+    def _local(self, plan: Plan, made: Table) -> Floats:
+        """The expansions of a plan's cells, in the order of its box."""
+        features, columns, count = self.key.shape[1], self.weight.shape[1], made.terms.shape[1]
+        x, place = self._moments(plan.near, count), np.full(plan.around, -1)
+        place[tuple((self.at[plan.near] - plan.first).T)] = np.arange(len(plan.near))
+        for d, need in enumerate(plan.needs):
+            rows = np.where(need, np.cumsum(need).reshape(need.shape) - 1, -1)
+            x, live = self._swept(x, place.reshape(plan.around[d], -1), int((plan.low - plan.first)[d]), made, rows)
+            place = np.where(live, rows, -1).reshape(*plan.around[d + 1 :], *plan.sizes[: d + 1])
+        return x.reshape(-1, columns, *((1,) * (3 - features)), *((count,) * features))
+
+    def _moments(self, used: Integers, count: int) -> Floats:
+        """(cells, P, ..) of the keys of these cells."""
+        features, columns = self.key.shape[1], self.weight.shape[1]
+        into = np.empty((len(used), *((1,) * (3 - features)), *((count,) * (features - 1)), count * columns))
+        starts, stops, corner = self.starts[used], self.stops[used], (self.at[used] + self.first).astype(np.float64)
+
+        def do(i: int, j: int) -> None:
+            rows, panels = -(-(count ** (features - 1)) // 4) * 4, -(-count * columns // loops.LANES)
+            room = np.ones((3, count)), np.zeros((SOME, rows)), np.zeros((panels, SOME, loops.LANES))
+            sums = np.empty((panels, rows, loops.LANES))
+            loops.add_moments(self.x, self.w, starts, stops, corner, WIDTH, into, *room, sums, i, j)
+
+        each(len(used), 64, self.asked, do)
+        return into.reshape(len(used), count, -1)
+
+    def _swept(self, x: Floats, place: Integers, first: int, made: Table, rows: Integers) -> tuple[Floats, Any]:
+        """One axis of ``x (cells, P, L)`` from sources to targets, at the end of the others: those rows, and where."""
+        lines, count, terms = len(rows), x.shape[1], made.terms
+        into, live = np.zeros((rows.max(initial=-1) + 1, x.shape[2], count)), np.zeros(rows.shape, bool)
+        matrix = np.zeros((-(-count // 4) * 4, len(terms), count))
+        matrix[:count] = terms[::-1].swapaxes(0, 1)
+        matrix = matrix.reshape(len(matrix), -1)
+
+        def do(i: int, j: int) -> None:
+            room = np.zeros((len(place) * count, loops.LANES)), np.empty((len(matrix), loops.LANES))
+            loops.sweep(x, place, first, matrix, rows, into, live, *room, i, j)
+
+        each(lines, max(lines // 64, 1), self.asked, do)
+        return into.reshape(len(into), count, -1), live
+
+    def _evaluate(
+        self,
+        q: Floats,
+        targets: Targets,
+        plan: Plan,
+        local: Floats,
+        degree: int,
+        axes: Integers,
+        out: Floats,
+        done: Any,
+    ) -> None:
+        at = targets.at[plan.cells]
+        starts, stops, corner = targets.starts[plan.cells], targets.stops[plan.cells], (at + self.first).astype(float)
+        place = np.ravel_multi_index(tuple((at - plan.low).T), plan.sizes)
+        place = (np.cumsum(plan.needs[-1]) - 1)[place]
+
+        def do(i: int, j: int) -> None:
+            room = np.ones((3, degree + 1, local.shape[-1])), np.empty((2, degree + 1, degree + 1))
+            given = WIDTH, local, place, hermite(degree), axes, out
+            loops.evaluate(q, targets.rows, starts, stops, corner, *given, *room, i, j)
+            for c in range(i, j):
+                done[targets.rows[starts[c] : stops[c]]] = True
+
+        each(len(at), 256, self.asked, do)
 
 
-@lru_cache(maxsize=256)
-def _sent(width: float, order: int, reach: int) -> Sent:
-    """The errors are measured on a fine grid of places in both cells."""
-    offsets = np.arange(-reach, reach + 1)
-    k, half = np.arange(order), width / 2
-    nodes = np.cos(np.pi * (k + 0.5) / order)
-    to_coefficients = np.cos(np.pi * np.outer(k, k + 0.5) / order) * 2 / order
-    to_coefficients[0] /= 2
+class Targets(NamedTuple):
+    """Cells of queries: where, their queries rows[starts:stops], and the nanoseconds that a tree would take."""
 
-    def kernel(x: Floats) -> Floats:
-        apart = half * (x[:, None] - x[None, :]) + width * offsets[:, None, None]
-        return np.asarray(np.exp(-(apart**2) / 2))
-
-    matrix = to_coefficients @ kernel(nodes) @ to_coefficients.T
-    fine = np.linspace(-1, 1, GRID)
-    values = np.cos(k * np.arccos(fine)[:, None])
-    error = SAFETY * abs(values @ matrix @ values.T - kernel(fine)).max(axis=(1, 2)) + 1e-16
-    near, far = (width * np.maximum(abs(offsets) + side, 0) for side in (-1, 1))
-    return Sent(matrix, error, np.exp(-(near**2) / 2), np.exp(-(far**2) / 2))
+    at: Integers
+    rows: Integers
+    starts: Integers
+    stops: Integers
+    pairs: Floats
 
 
-def _reach(width: float, rtol: float) -> int:
-    return math.ceil(math.sqrt(2 * math.log(MARGIN / rtol)) / width) + 1
+class Plan(NamedTuple):
+    """A box of target cells and the cells of keys around it."""
+
+    cells: Integers  # the targets that are good
+    near: Integers  # the cells of keys
+    low: Integers  # the corner of the targets' box
+    first: Integers  # that of the keys'
+    sizes: tuple[int, ...]
+    around: tuple[int, ...]
+    needs: list[Any]  # for each axis (lines, targets along it), what those after it need
+    rows: int  # expansions that are held at once, at most
 
 
-def _order(width: float, d: int, rtol: float) -> int | None:
-    """The order that serves keys of even density; None if it is too large."""
-    reach = _reach(width, rtol)
-    for order in range(*ORDERS):
-        s = _sent(width, order, reach)
-        if 2 * d * s.error.sum() * (s.most + s.error).sum() ** (d - 1) <= rtol * s.least.sum() ** d:
-            return order
-    return None
+def _terms(made: Table, features: int, columns: int) -> tuple[int, int]:
+    """Multiplications for a cell along one axis, and for a key or query."""
+    count = int(made.terms.shape[1])
+    return len(made.terms) * count ** (features + 1) * columns, count**features * columns
+
+
+def boxes(at: Integers, reach: int) -> Iterator[Integers]:
+    """Cells at (T, D) in groups that fill their boxes well, or are not worth splitting."""
+    todo: list[Integers] = [np.arange(len(at))] if len(at) else []
+    while todo:
+        cells = todo.pop()
+        sizes = np.ptp(at[cells], axis=0) + 1
+        volume, side = math.prod(int(n) for n in sizes), sizes.max()
+        gap = np.diff(np.sort(at[cells, np.argmax(sizes)])).max(initial=0)
+        if volume > VOLUME or (side > 4 * reach and volume > 8 * len(cells)) or gap > 2 * reach:
+            todo += halves(at, cells)
+        else:
+            yield cells
+
+
+def halves(at: Integers, cells: Integers) -> list[Integers]:
+    """Cells on both sides of the largest gap of the longest axis, or of its middle if there is none."""
+    axis = int(np.argmax(np.ptp(at[cells], axis=0)))
+    values = np.sort(at[cells, axis])
+    gaps = np.diff(values)
+    cut = values[np.argmax(gaps)] if gaps.max() > 1 else (values[0] + values[-1]) // 2
+    return [cells[at[cells, axis] > cut], cells[at[cells, axis] <= cut]]

@@ -35,19 +35,13 @@ POLYNOMIALS: dict[type[Kernel], tuple[int, int]] = {  # (1 - |t|^inner)^outer on
 }
 
 
-FEATURES = 1, 1
-
-
-def why_not(kernel: type[Kernel], parameters: tuple[float, ...]) -> str | None:
+def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str | None:
     """Why these sums are not made here, or None."""
+    if features != 1:
+        return ""
     if kernel is Gaussian or kernel in POLYNOMIALS:
         return None
     return f"there is no construction for the kernel {kernel.__name__} in one dimension"
-
-
-def why_slow(key: Floats, rtol: float) -> str | None:
-    """Always worth it."""
-    return None
 
 
 def prepare(

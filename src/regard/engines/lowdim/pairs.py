@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,10 +13,7 @@ from regard.scores.base import Kernel
 PAIRS = 1 << 20  # that are held at once
 
 
-FEATURES = 0, math.inf
-
-
-def why_not(kernel: type[Kernel], parameters: tuple[float, ...]) -> str | None:
+def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str | None:
     """It can sum every kernel."""
     return None
 

@@ -14,9 +14,9 @@ from regard.scores.base import Kernel
 Floats = np.ndarray[Any, np.dtype[np.floating]]
 Integers = np.ndarray[Any, np.dtype[np.integer]]
 
-# Modules of this folder with ``FEATURES``, the fewest and the most dimensions, ``why_not(kernel, parameters) -> str |
-# None`` and ``prepare(kernel, parameters, key, weight, rtol, threads) -> Sources``: the first that can, prepares.
-# ``why_slow(key, rtol) -> str | None`` says of keys that it would save nothing. The last one takes every kernel.
+# Modules of this folder with ``why_not(kernel, parameters, features) -> str | None`` ("": others are to say why) and
+# ``prepare(kernel, parameters, key, weight, rtol, threads) -> Sources``: the first that can, prepares. The last one
+# takes every kernel, pair by pair.
 WAYS: tuple[str, ...] = ("line", "cells", "tree", "pairs")
 
 
@@ -52,16 +52,18 @@ def exponents(features: int, degree: int) -> list[tuple[int, ...]]:
     return [tuple(c.count(f) for f in range(features)) for c in chosen]
 
 
-def why_slow(kernel: type[Kernel], parameters: tuple[float, ...], key: Floats, rtol: float) -> str | None:
-    """Why these sums would take all pairs, or nearly all; None where a construction takes fewer."""
-    reasons = []
-    for way in _ways(key.shape[-1])[:-1]:
-        why = way.why_not(kernel, parameters)
-        if why is None:
-            found: str | None = way.why_slow(key, rtol)
-            return found
-        reasons.append(why)
-    return "; ".join(reasons)
+def why_slow(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str | None:
+    """Why these sums take all pairs, or None where a construction takes fewer."""
+    reasons = [_way(name).why_not(kernel, parameters, features) for name in WAYS[:-1]]
+    return None if None in reasons else "; ".join(r for r in reasons if r) or "its sums take all pairs"
+
+
+def why_dear(
+    kernel: type[Kernel], parameters: tuple[float, ...], query: Floats, key: Floats, rtol: float
+) -> str | None:
+    """Why these sums cost more than all pairs at once, where their construction knows such data; else None."""
+    estimate = getattr(_way(_able(kernel, parameters, key.shape[1])), "why_dear", None)
+    return None if estimate is None else estimate(kernel, parameters, query, key, rtol)
 
 
 def sources(
@@ -77,12 +79,13 @@ def sources(
     ``key (K, D)`` in prepared units; ``weight (K, C)``, column 0 >= 0: what errors are relative to. For a pooling that
     is the weight of the row, and the others are it times a column of the values.
     """
-    able = next(way for way in _ways(key.shape[1]) if way.why_not(kernel, parameters) is None)
-    prepare: Callable[..., Sources] = able.prepare
+    prepare: Callable[..., Sources] = _way(_able(kernel, parameters, key.shape[1])).prepare
     return prepare(kernel, parameters, key, weight, rtol, threads)
 
 
-def _ways(features: int) -> list[Any]:
-    """The constructions for so many dimensions."""
-    found = (import_module(f"regard.engines.lowdim.{name}") for name in WAYS)
-    return [way for way in found if way.FEATURES[0] <= features <= way.FEATURES[1]]
+def _able(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str:
+    return next(name for name in WAYS if _way(name).why_not(kernel, parameters, features) is None)
+
+
+def _way(name: str) -> Any:
+    return import_module(f"regard.engines.lowdim.{name}")
