@@ -85,13 +85,18 @@ def figures(case: Case, found: dict[str, Result], doubled: dict[str, int] | None
     ours, told = found[OURS.name], []
     for name in (name for name in found if name != OURS.name):
         timed = found[name].get("status") == ours.get("status") == "timed"
-        ratio = found[name]["median"] / ours["median"] if timed else None
-        of_minima = found[name]["minimum"] / ours["minimum"] if timed else None
+        share = RUNNERS[name].share(case) if hasattr(RUNNERS[name], "share") else 1.0
+        ratio = found[name]["median"] / ours["median"] / share if timed else None
+        of_minima = found[name]["minimum"] / ours["minimum"] / share if timed else None
         wanted = case.at_least.get(name)
         reached = None if wanted is None else ratio is not None and ratio >= wanted
         if reached and case.dtype == "bfloat16":  # at no larger error
             reached = ours["error"] <= found[name]["error"]
         told.append({"over": name, "ratio": ratio, "of_minima": of_minima, "at_least": wanted, "reached": reached})
+    if case.most_seconds:
+        took = ours.get("median")
+        reached = took is not None and took <= case.most_seconds
+        told.append({"seconds": took, "at_most_seconds": case.most_seconds, "reached": reached})
     if doubled:
         once, twice = ours["memory"].get("over"), doubled.get("over")
         if case.most_bytes:

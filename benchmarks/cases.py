@@ -31,12 +31,17 @@ class Case:
     engine: str = "auto"  # of ours
     select: bool = False  # not to pool: to find the bandwidths of least leave-one-out error
     rounds: int | None = None  # at most, where one takes minutes
+    spread: float | None = None  # bandwidths over which keys and queries lie evenly; None: they are standard normal
+    rtol: float | None = None  # the error that is allowed
+    most_seconds: float | None = None
 
     @property
     def title(self) -> str:
         """The case in a few words."""
         lead = "".join(f"{n} x " for n in self.lead)
         sizes = [f"d = {self.dim}", f"V = {self.values}"]
+        if self.spread:
+            sizes += [f"h = {1 / self.spread:g} of the range", f"rtol {self.rtol:g}"]
         if self.hidden:
             sizes = [f"H = {self.hidden}", f"V = {self.values}", *self._unusual()]
         way = "forward and backward" if self.backward else "forward"
@@ -60,7 +65,8 @@ class Case:
     def tiny(self) -> Case:
         """The same with a few queries and keys."""
         few = {"queries": 13, "keys": 17, "lead": tuple(min(n, 2) for n in self.lead)}
-        return replace(self, **few, hidden=min(self.hidden, 8), most_bytes=None)
+        spread = self.spread and min(self.spread, 4.0)  # so that each query has a key
+        return replace(self, **few, hidden=min(self.hidden, 8), spread=spread, most_bytes=None, most_seconds=None)
 
     def doubled(self) -> Case:
         """The same with twice the queries and twice the keys."""
@@ -74,6 +80,18 @@ HEADS = {"8x2048": (8, 2048, 64), "1x4096": (1, 4096, 64), "64x512": (64, 512, 6
 HALF = {"8x2048": (8, 2048, 64), "1x4096": (1, 4096, 128), "64x512": (64, 512, 64)}
 # what a process may have been given to limit NumPy's BLAS; it slows its matrix products down
 BLAS_LIMITS = {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_L2_SIZE": "512"}
+
+
+LINE = {
+    "queries": 10_000_000,
+    "keys": 10_000_000,
+    "dim": 1,
+    "values": 1,
+    "peers": (),
+    "dtype": "float64",
+    "library": "numpy",
+    "rtol": 1e-9,
+}
 
 
 def dot_product(name: str, shape: tuple[int, int, int], peers: Iterable[str], target: float, **more: object) -> Case:
@@ -104,6 +122,10 @@ CASES: tuple[Case, ...] = (
     Case("regression", "gaussian", 2000, 2000, 1, 1, ("statsmodels", "sklearn", "eager", "keops"), dtype="float64", library="numpy"),
     Case("select-1000", "gaussian", 1000, 1000, 1, 1, ("statsmodels",), {"statsmodels": 100}, dtype="float64", library="numpy", select=True),
     Case("select-500", "gaussian", 500, 500, 3, 1, ("statsmodels",), {"statsmodels": 300}, dtype="float64", library="numpy", select=True, rounds=1),
+    *(Case(f"line-gaussian-{h:g}", "gaussian", spread=1 / h, most_seconds=1.0, **LINE) for h in (1e-3, 1e-5, 1.0)),
+    *(Case(f"line-epanechnikov-{h:g}", "epanechnikov", spread=4 / h, most_seconds=3.0, **LINE) for h in (1e-3, 1e-5, 1.0)),
+    Case("plane-gaussian", "gaussian", 1_000_000, 1_000_000, 2, 1, ("brute",), {"brute": 50}, dtype="float64", library="numpy", spread=50.0, rtol=1e-6),
+    Case("space-gaussian", "gaussian", 100_000, 1_000_000, 3, 1, ("brute",), {"brute": 10}, dtype="float64", library="numpy", spread=20.0, rtol=1e-6),
     *(
         dot_product(f"dot-{name}", shape, ("sdpa", "eager", *more), 1.0)
         for (name, shape), more in zip(HEADS.items(), (("compile", "flex", "keras"), (), (), ("keops",)), strict=True)

@@ -22,6 +22,8 @@ def inputs_of(case: Case) -> Inputs:
     torch.manual_seed(zlib.crc32(f"{case.score} {case.dim}".encode()))
     shapes = {"query": (case.queries, case.dim), "key": (case.keys, case.dim), "value": (case.keys, case.values)}
     made = {name: torch.randn(*case.lead, *shape, dtype=torch.float64) for name, shape in shapes.items()}
+    if case.spread:
+        made |= {name: torch.rand(*made[name].shape, dtype=torch.float64) * case.spread for name in ("query", "key")}
     if case.hidden:
         scale = case.size / case.dim**0.5
         made["query_weight"], made["key_weight"] = torch.randn(2, case.hidden, case.dim, dtype=torch.float64) * scale
@@ -59,13 +61,16 @@ def sample(case: Case) -> Tensor:
 
 
 def in_long_double(case: Case, inputs: Inputs, rows: Tensor) -> Tensor:
-    """The pooled values of a Gaussian score; there is no other case in float64."""
-    if case.score != "gaussian" or case.backward or case.lead:
+    """The pooled values of a kernel."""
+    if case.score not in ("gaussian", "epanechnikov") or case.backward or case.lead:
         raise NotImplementedError(f"case {case.name} needs an exact answer beyond float64.")
     query, key = (x.numpy().astype(np.longdouble) for x in scaled(case, inputs))
-    w = np.exp(-np.square(query[rows][:, None] - key).sum(-1) / 2)
-    out = w @ inputs["value"].numpy().astype(np.longdouble) / w.sum(-1, keepdims=True)
-    return torch.from_numpy(out.astype(np.float64))
+    value, out = inputs["value"].numpy().astype(np.longdouble), []
+    for q in query[rows]:
+        u = np.square(q - key).sum(-1)
+        w = np.exp(-u / 2) if case.score == "gaussian" else np.maximum(1 - u, 0)
+        out.append(w @ value / w.sum())
+    return torch.from_numpy(np.array(out).astype(np.float64))
 
 
 class Least:
@@ -125,6 +130,9 @@ class Answer:
         self.most = float(inputs["value"].detach().abs().max())
         wide = case.dtype == "float64"
         self.exact = [in_long_double(case, inputs, self.rows)] if wide else self._of_sample(inputs, torch.float64)
+        if case.rtol:  # all pairs of the sample would not fit
+            self.limits = [case.rtol]
+            return
         inside = torch.float64 if wide else torch.float32  # what half precision is computed in
         eager = [x.to(getattr(torch, case.dtype)) for x in self._of_sample(inputs, inside)]
         least = 4 * torch.finfo(inside).eps

@@ -84,6 +84,9 @@ def sentence(figure: Result) -> str | None:
         return f"{ratio} {RUNNERS[figure['over']].title}, at least {figure['at_least']:g} x: {end}"
     if "at_most" in figure:
         return f"{megabytes(figure['bytes'])} over inputs and outputs, at most {megabytes(figure['at_most'])}: {end}"
+    if "at_most_seconds" in figure:
+        took = f"{figure['seconds']:.3g} s" if figure["seconds"] else "no time"
+        return f"{took}, at most {figure['at_most_seconds']:g} s: {end}"
     change = f"{megabytes(figure['bytes'])} to {megabytes(figure['doubled'])}"
     return f"memory with twice the queries and keys, {change}: {'linear' if figure['reached'] else 'NOT linear'}"
 

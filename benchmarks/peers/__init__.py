@@ -1,6 +1,7 @@
 """Who runs the cases: ours and the peers, one file each. A new peer is a file and a line here."""
 
 from benchmarks.peers.base import Peer
+from benchmarks.peers.brute import Brute
 from benchmarks.peers.compiled import Compiled
 from benchmarks.peers.eager import Eager
 from benchmarks.peers.flex import Flex
@@ -14,5 +15,5 @@ from benchmarks.peers.statsmodels import Statsmodels
 OURS = Ours()
 RUNNERS: dict[str, Peer] = {
     peer.name: peer
-    for peer in (OURS, Eager(), Compiled(), Sdpa(), Flex(), KeOps(), Keras(), Statsmodels(), ScikitLearn())
+    for peer in (OURS, Eager(), Compiled(), Sdpa(), Flex(), KeOps(), Keras(), Statsmodels(), ScikitLearn(), Brute())
 }

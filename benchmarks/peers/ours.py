@@ -26,7 +26,7 @@ class Ours:
             return torch.from_numpy(model.bandwidth_)
 
         def pooled(given: Inputs) -> torch.Tensor:
-            out = rg.attention_pool(*arguments(case, given), engine=case.engine)
+            out = rg.attention_pool(*arguments(case, given), engine=case.engine, rtol=case.rtol)
             return torch.from_numpy(out) if case.library == "numpy" else out
 
         return selected if case.select else pooled
@@ -44,4 +44,4 @@ def arguments(case: Case, given: Inputs) -> tuple:
 
 def chosen(case: Case, given: Inputs) -> str:
     """The engine that "auto" takes."""
-    return rg.choose_engine(*arguments(case, given)).name if case.engine == "auto" else case.engine
+    return rg.choose_engine(*arguments(case, given), rtol=case.rtol).name if case.engine == "auto" else case.engine
