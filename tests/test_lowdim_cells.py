@@ -105,13 +105,26 @@ def test_cells_are_used_where_they_are_good_and_worth_it():
     assert (shift[:5000] == 0).all()
 
 
-def test_boxes_hold_each_cell_once_and_have_room():
+def test_boxes_hold_each_cell_once():
     rng = np.random.default_rng(6)
     at = np.unique(np.concatenate([rng.integers(0, 60, (500, 3)), 5000 + rng.integers(0, 9, (300, 3))]), axis=0)
-    found = list(cells.boxes(at, at.max(axis=0) + 9, 8, 40_000))
-    assert sorted(np.concatenate(found)) == list(range(len(at)))
-    assert all(np.prod(np.ptp(at[c], axis=0) + 17) <= 40_000 for c in found)
-    assert list(cells.boxes(at[:0], at[0], 8, 1)) == []
+    for reach in (2, 8):
+        found = list(cells.boxes(at, reach))
+        assert sorted(np.concatenate(found)) == list(range(len(at)))
+        assert all(np.ptp(at[c], axis=0).max() < 60 for c in found)
+    assert list(cells.boxes(at[:0], 8)) == []
+
+
+def test_boxes_without_room_are_halved(monkeypatch):
+    rng = np.random.default_rng(7)
+    x, w = rng.uniform(size=(20_000, 2)), np.ones((20_000, 1))
+    shift, found = cells.prepare(rg.Gaussian, (), x / 0.03, w, 1e-6).sums(x / 0.03)
+    monkeypatch.setattr(cells, "LEAST", 0)
+    monkeypatch.setattr(cells, "ROOM", 3)
+    again = cells.prepare(rg.Gaussian, (), x / 0.03, w, 1e-6).sums(x / 0.03)
+    assert (shift == 0).all()
+    assert (again[0] == 0).all()
+    np.testing.assert_allclose(again[1], found, rtol=1e-7)
 
 
 @pytest.mark.parametrize("name", FALLING)

@@ -66,50 +66,47 @@ def add_moments(
 
 @njit(**LOOP)
 def sweep(
-    x: Any, place: Any, first: int, matrix: Any, wanted: Any, into: Any, live: Any, line: Any, sums: Any, i: int, j: int
+    x: Any, place: Any, first: int, matrix: Any, rows: Any, into: Any, live: Any, line: Any, sums: Any, i: int, j: int
 ) -> None:
-    """Expansions along one axis: into[r T + t] = sum_s matrix[s - t] x[place[s, r]], its axes turned by one.
+    """Expansions along one axis: into[rows[r, t]] = sum_s matrix[s - t] x[place[s, r]], its axes turned by one.
 
-    x (rows, P, L); place (S, R) is -1 where there is nothing; into (R T, L, P); t is ``first`` cells after s. matrix
-    (P and up to 3 more, (2 reach + 1) P), the blocks for all s - t side by side. wanted and live (R, T): where a sum is
-    needed, and where there is one. line (S P, LANES) and sums (like the rows of matrix, LANES) are room.
+    x (cells, P, L); place (S, R) is -1 where there is nothing; into (rows, L, P); rows (R, T) is -1 where nothing is
+    needed; t is ``first`` cells after s. matrix (P and up to 3 more, (2 reach + 1) P) are the blocks for all s - t side
+    by side. live (R, T) becomes 1 where there is something. line (S P, LANES) and sums (like matrix, LANES) are room.
     """
     many, count, wide, across = live.shape[1], x.shape[1], x.shape[2], matrix.shape[1]
     reach = across // count // 2
     for r in range(i, j):
-        for t in range(many):
-            if wanted[r, t]:
-                at = t + first
-                for s in range(max(at - reach, 0), min(at + reach + 1, len(place))):
-                    if place[s, r] >= 0:
-                        live[r, t] = 1
         for start in range(0, wide, LANES):
-            size, filled = min(LANES, wide - start), False
+            size, begin, end = min(LANES, wide - start), len(place), -1
+            for s in range(len(place)):
+                n = place[s, r]
+                if n >= 0:
+                    begin, end = min(begin, s), s + 1
+                for p in range(count):
+                    if n < 0:
+                        line[s * count + p] = 0.0
+                    else:
+                        for k in range(size):
+                            line[s * count + p, k] = x[n, p, start + k]
             for t in range(many):
-                if not live[r, t]:
-                    continue
-                if not filled:
-                    for s in range(len(place)):
-                        n = place[s, r]
-                        for p in range(count):
-                            if n < 0:
-                                line[s * count + p] = 0.0
-                                continue
-                            for k in range(size):
-                                line[s * count + p, k] = x[n, p, start + k]
-                    filled = True
                 at = t + first
-                low, high = max(at - reach, 0), min(at + reach + 1, len(place))
-                of, cells, begin = (low - at + reach) * count, (high - low) * count, low * count * LANES
+                low, high = max(at - reach, begin), min(at + reach + 1, end)
+                if rows[r, t] < 0 or low >= high:
+                    continue
+                live[r, t] = 1
+                of, cells = (low - at + reach) * count, (high - low) * count
                 sums[:] = 0.0
                 for a in range(0, len(sums) - 4, 8):
-                    more(matrix, a * across + of, across, 1, line, begin, sums, a * LANES, sums[0], cells)
+                    more(matrix, a * across + of, across, 1, line, low * count * LANES, sums, a * LANES, sums[0], cells)
                 if len(sums) % 8:
                     a = len(sums) - 4
-                    more_four(matrix, a * across + of, across, 1, line, begin, sums, a * LANES, sums[0], cells)
+                    more_four(
+                        matrix, a * across + of, across, 1, line, low * count * LANES, sums, a * LANES, sums[0], cells
+                    )
                 for k in range(size):
                     for a in range(count):
-                        into[r * many + t, start + k, a] = sums[a, k]
+                        into[rows[r, t], start + k, a] = sums[a, k]
 
 
 @njit(**LOOP)

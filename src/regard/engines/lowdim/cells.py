@@ -23,7 +23,7 @@ PAIR, TERM = 5.0, 0.25  # nanoseconds of a pair in a tree, and of a multiplicati
 ROOM = 32  # numbers of expansions that are held at once for each key and column
 LEAST = 1 << 23  # numbers of expansions that may always be held
 TERMS = 24  # at most, to a polynomial
-SIDE = 512  # cells, of a box
+VOLUME = 1 << 18  # cells, of a box
 SOME = 64  # keys whose moments are taken at once
 SPAN = 1 << 40  # cells from one end to the other along an axis
 
@@ -158,10 +158,16 @@ class Cells:
             q, made = np.ascontiguousarray(query), table(self.rtol, features, degree)
             targets = self._targets(q, made)
             axes = np.array([(0,) * (3 - features) + p for p in powers])
-            for cells in boxes(targets.at, self.span, made.reach, self._room(made)):
-                found = self._local(targets, cells, made)
-                if found is not None:
-                    self._evaluate(q, targets, *found, degree, axes, out, done)
+            todo = list(boxes(targets.at, made.reach))
+            while todo:
+                cells = todo.pop()
+                plan = self._plan(targets, cells, made)
+                if plan is None:
+                    continue
+                if plan.rows > self._room(made) and len(plan.cells) > 1:
+                    todo += halves(targets.at, plan.cells)
+                    continue
+                self._evaluate(q, targets, plan, self._local(plan, made), degree, axes, out, done)
         left = np.flatnonzero(~done)
         if len(left):
             shift[left], out[left] = self.tree.sums(query[left], degree)
@@ -191,7 +197,7 @@ class Cells:
         at = at[order[starts]]
         pairs = (stops - starts) * self._near(at)
         each_cell, each_query = _terms(made, features, self.weight.shape[1])
-        kept = pairs * PAIR > (2 * features * each_cell + (stops - starts) * each_query) * TERM
+        kept = pairs * PAIR > (features * each_cell + (stops - starts) * each_query) * TERM
         return Targets(at[kept], rows, starts[kept], stops[kept], pairs[kept] * PAIR)
 
     def _near(self, at: Integers) -> Integers:
@@ -208,57 +214,59 @@ class Cells:
             near += np.where(inside & (codes[found] == code), keys[found], 0)
         return near
 
-    def _local(self, targets: Targets, cells: Integers, made: Table) -> tuple[Floats, Integers, Integers] | None:
-        """The expansions of a box of target cells, which cells have one that is good, and where it stands."""
-        features, columns, count = self.key.shape[1], self.weight.shape[1], made.terms.shape[1]
-        at, reach = targets.at[cells], made.reach
+    def _plan(self, targets: Targets, cells: Integers, made: Table) -> Plan | None:
+        """Of a box of target cells those whose expansion is good, if they are worth it."""
+        features, columns = self.key.shape[1], self.weight.shape[1]
+        at, reach, every = targets.at[cells], made.reach, range(self.key.shape[1])
         low, high = at.min(axis=0), at.max(axis=0)
-        first, last = np.maximum(low - reach, 0), np.minimum(high + reach, self.span - 1)
-        if (last < first).any():
+        i, j = np.searchsorted(self.at[:, 0], (low[0] - reach, high[0] + reach + 1))  # they are sorted by this axis
+        some = self.at[i:j]
+        near = i + np.flatnonzero(((some >= low - reach) & (some <= high + reach)).all(axis=1))
+        if not len(near):
             return None
+        first, last = self.at[near].min(axis=0), self.at[near].max(axis=0)
         sizes, around = tuple(high - low + 1), tuple(last - first + 1)
-        grid = np.ravel_multi_index(np.ix_(*(np.arange(a, b + 1) for a, b in zip(first, last, strict=True))), self.span)
-        place = np.minimum(np.searchsorted(self.codes, grid), self.count - 1)
-        place[self.codes[place] != grid] = -1
-        used = place[place >= 0]
-        if not len(used):
-            return None
         mass = np.zeros((*around, columns))
-        mass[place >= 0] = self.mass[used]
+        mass[tuple((self.at[near] - first).T)] = self.mass[near]
+        gaps = [np.arange(sizes[d])[:, None] - np.arange(around[d]) + (low - first)[d] + reach for d in every]
+        inside = [(gap >= 0) & (gap <= 2 * reach) for gap in gaps]
 
-        def summed(x: Floats, kernel: Floats, axes: range) -> Floats:
-            for d in axes:
-                gap = np.arange(sizes[d])[:, None] + (low - first)[d] - np.arange(around[d]) + reach
-                matrix = np.where((gap >= 0) & (gap <= 2 * reach), kernel[np.clip(gap, 0, 2 * reach)], 0.0)
+        def summed(kernel: Floats) -> Floats:
+            x = mass
+            for d in every:
+                matrix = np.where(inside[d], kernel[np.clip(gaps[d], 0, 2 * reach)], 0.0)
                 x = np.moveaxis(np.tensordot(matrix, x, (1, d)), 0, d)
             return x
 
-        every = range(features)
-        most = summed(mass, made.most, every)
-        wrong = summed(mass, made.most + made.wrong, every) - most + 1e-14 * most + made.beyond * self.total
-        good = (wrong <= 0.9 * self.rtol * summed(mass, made.least, every)).all(axis=-1)
+        most = summed(made.most)
+        wrong = summed(made.most + made.wrong) - most + 1e-14 * most + made.beyond * self.total
+        good = (wrong <= 0.9 * self.rtol * summed(made.least)).all(axis=-1)
         cells = cells[good[tuple((at - low).T)]]
-        at = targets.at[cells] - low
-        each_cell, each_query = _terms(made, features, columns)
-        lines = sum(math.prod(sizes[: d + 1]) * math.prod(around[d + 1 :]) for d in every)
-        keys = int((self.stops - self.starts)[used].sum())
-        if targets.pairs[cells].sum() < (lines * each_cell + keys * each_query) * TERM:
-            return None
         wanted = np.zeros(sizes)
-        wanted[tuple(at.T)] = 1
-        place[place >= 0] = np.arange(len(used))
-        x = self._moments(used, count)
+        wanted[tuple((targets.at[cells] - low).T)] = 1
+        needs = []
         for d in every:
             need = wanted
             for e in range(d + 1, features):
-                gap = np.arange(around[e])[:, None] - (low - first)[e] - np.arange(sizes[e])
-                need = np.moveaxis(np.tensordot((abs(gap) <= reach).astype(np.float64), need, (1, e)), 0, e)
-            need = np.transpose(need, (*range(d + 1, features), *range(d + 1))).reshape(-1, sizes[d]) > 0
-            x, live = self._swept(x, place.reshape(around[d], -1), int((low - first)[d]), made.terms, need)
-            place = np.where(live, np.arange(live.size).reshape(live.shape), -1)
-            place = place.reshape(*around[d + 1 :], *sizes[: d + 1])
-        local = x.reshape(-1, columns, *((1,) * (3 - features)), *((count,) * features))
-        return local, cells, np.ravel_multi_index(tuple(at.T), sizes)
+                need = np.moveaxis(np.tensordot(inside[e].T.astype(np.float64), need, (1, e)), 0, e)
+            needs.append(np.transpose(need, (*range(d + 1, features), *range(d + 1))).reshape(-1, sizes[d]) > 0)
+        each_cell, each_query = _terms(made, features, columns)
+        swept = sum(n.sum() * min(len(made.terms), a) for n, a in zip(needs, around, strict=True)) / len(made.terms)
+        keys = int((self.stops - self.starts)[near].sum())
+        if targets.pairs[cells].sum() <= (swept * each_cell + keys * each_query) * TERM:
+            return None
+        return Plan(cells, near, low, first, sizes, around, needs, max(len(near), *(int(n.sum()) for n in needs)))
+
+    def _local(self, plan: Plan, made: Table) -> Floats:
+        """The expansions of a plan's cells, in the order of its box."""
+        features, columns, count = self.key.shape[1], self.weight.shape[1], made.terms.shape[1]
+        x, place = self._moments(plan.near, count), np.full(plan.around, -1)
+        place[tuple((self.at[plan.near] - plan.first).T)] = np.arange(len(plan.near))
+        for d, need in enumerate(plan.needs):
+            rows = np.where(need, np.cumsum(need).reshape(need.shape) - 1, -1)
+            x, live = self._swept(x, place.reshape(plan.around[d], -1), int((plan.low - plan.first)[d]), made, rows)
+            place = np.where(live, rows, -1).reshape(*plan.around[d + 1 :], *plan.sizes[: d + 1])
+        return x.reshape(-1, columns, *((1,) * (3 - features)), *((count,) * features))
 
     def _moments(self, used: Integers, count: int) -> Floats:
         """(cells, P, ..) of the keys of these cells."""
@@ -275,36 +283,45 @@ class Cells:
         each(len(used), 64, self.asked, do)
         return into.reshape(len(used), count, -1)
 
-    def _swept(self, x: Floats, place: Integers, first: int, terms: Floats, wanted: Any) -> tuple[Floats, Any]:
-        """One axis of ``x (rows, P, L)`` from sources to targets, at the end of the others: (rows, P, L), and where."""
-        lines, many = wanted.shape
-        count = x.shape[1]
-        into, live = np.empty((lines * many, x.shape[2], count)), np.zeros(wanted.shape, bool)
+    def _swept(self, x: Floats, place: Integers, first: int, made: Table, rows: Integers) -> tuple[Floats, Any]:
+        """One axis of ``x (cells, P, L)`` from sources to targets, at the end of the others: those rows, and where."""
+        lines, count, terms = len(rows), x.shape[1], made.terms
+        into, live = np.zeros((rows.max(initial=-1) + 1, x.shape[2], count)), np.zeros(rows.shape, bool)
         matrix = np.zeros((-(-count // 4) * 4, len(terms), count))
         matrix[:count] = terms[::-1].swapaxes(0, 1)
         matrix = matrix.reshape(len(matrix), -1)
 
         def do(i: int, j: int) -> None:
             room = np.zeros((len(place) * count, loops.LANES)), np.empty((len(matrix), loops.LANES))
-            loops.sweep(x, place, first, matrix, wanted, into, live, *room, i, j)
+            loops.sweep(x, place, first, matrix, rows, into, live, *room, i, j)
 
         each(lines, max(lines // 64, 1), self.asked, do)
-        return into.reshape(lines * many, count, -1), live
+        return into.reshape(len(into), count, -1), live
 
     def _evaluate(
-        self, q: Floats, targets: Targets, local: Floats, cells: Integers, at: Integers, degree: int, axes: Integers,
-        out: Floats, done: Any,
-    ) -> None:  # fmt: skip
-        starts, stops = targets.starts[cells], targets.stops[cells]
-        corner, rows = (targets.at[cells] + self.first).astype(np.float64), targets.rows
+        self,
+        q: Floats,
+        targets: Targets,
+        plan: Plan,
+        local: Floats,
+        degree: int,
+        axes: Integers,
+        out: Floats,
+        done: Any,
+    ) -> None:
+        at = targets.at[plan.cells]
+        starts, stops, corner = targets.starts[plan.cells], targets.stops[plan.cells], (at + self.first).astype(float)
+        place = np.ravel_multi_index(tuple((at - plan.low).T), plan.sizes)
+        place = (np.cumsum(plan.needs[-1]) - 1)[place]
 
         def do(i: int, j: int) -> None:
             room = np.ones((3, degree + 1, local.shape[-1])), np.empty((2, degree + 1, degree + 1))
-            loops.evaluate(q, rows, starts, stops, corner, WIDTH, local, at, hermite(degree), axes, out, *room, i, j)
+            given = WIDTH, local, place, hermite(degree), axes, out
+            loops.evaluate(q, targets.rows, starts, stops, corner, *given, *room, i, j)
             for c in range(i, j):
-                done[rows[starts[c] : stops[c]]] = True
+                done[targets.rows[starts[c] : stops[c]]] = True
 
-        each(len(cells), 256, self.asked, do)
+        each(len(at), 256, self.asked, do)
 
 
 class Targets(NamedTuple):
@@ -317,28 +334,43 @@ class Targets(NamedTuple):
     pairs: Floats
 
 
+class Plan(NamedTuple):
+    """A box of target cells and the cells of keys around it."""
+
+    cells: Integers  # the targets that are good
+    near: Integers  # the cells of keys
+    low: Integers  # the corner of the targets' box
+    first: Integers  # that of the keys'
+    sizes: tuple[int, ...]
+    around: tuple[int, ...]
+    needs: list[Any]  # for each axis (lines, targets along it), what those after it need
+    rows: int  # expansions that are held at once, at most
+
+
 def _terms(made: Table, features: int, columns: int) -> tuple[int, int]:
     """Multiplications for a cell along one axis, and for a key or query."""
     count = int(made.terms.shape[1])
     return len(made.terms) * count ** (features + 1) * columns, count**features * columns
 
 
-def boxes(at: Integers, span: Integers, reach: int, room: int) -> Iterator[Integers]:
-    """Cells at (T, D) in groups that fill their boxes well, or are not worth splitting, and have room with the keys."""
-    todo = [np.arange(len(at))] if len(at) else []
+def boxes(at: Integers, reach: int) -> Iterator[Integers]:
+    """Cells at (T, D) in groups that fill their boxes well, or are not worth splitting."""
+    todo: list[Integers] = [np.arange(len(at))] if len(at) else []
     while todo:
         cells = todo.pop()
-        low, high = at[cells].min(axis=0), at[cells].max(axis=0)
-        sizes = high - low + 1
-        axis = int(np.argmax(sizes))
-        values = np.sort(at[cells, axis])
-        gaps = np.diff(values)
-        around = np.minimum(high + reach, span - 1) - np.maximum(low - reach, 0) + 1
-        large = math.prod(int(n) for n in np.maximum(sizes, around)) > room and sizes[axis] > 1
-        sparse = math.prod(int(n) for n in sizes) > 8 * len(cells) and sizes[axis] > 4 * reach
-        if not large and not sparse and sizes[axis] <= SIDE and gaps.max(initial=0) <= 2 * reach:
+        sizes = np.ptp(at[cells], axis=0) + 1
+        volume, side = math.prod(int(n) for n in sizes), sizes.max()
+        gap = np.diff(np.sort(at[cells, np.argmax(sizes)])).max(initial=0)
+        if volume > VOLUME or (side > 4 * reach and volume > 8 * len(cells)) or gap > 2 * reach:
+            todo += halves(at, cells)
+        else:
             yield cells
-            continue
-        cut = values[int(np.argmax(gaps))] if gaps.max() > reach else (low[axis] + high[axis]) // 2
-        before = at[cells, axis] <= cut
-        todo += [cells[~before], cells[before]]
+
+
+def halves(at: Integers, cells: Integers) -> list[Integers]:
+    """Cells on both sides of the largest gap of the longest axis, or of its middle if there is none."""
+    axis = int(np.argmax(np.ptp(at[cells], axis=0)))
+    values = np.sort(at[cells, axis])
+    gaps = np.diff(values)
+    cut = values[np.argmax(gaps)] if gaps.max() > 1 else (values[0] + values[-1]) // 2
+    return [cells[at[cells, axis] > cut], cells[at[cells, axis] <= cut]]
