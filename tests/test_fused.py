@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import regard as rg
-from regard.engines.fused import maths, threads
+from regard.compiled import maths, threads
 
 Q, K, V = 83, 1117, 3
 

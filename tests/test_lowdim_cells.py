@@ -105,6 +105,20 @@ def test_cells_are_used_where_they_are_good_and_worth_it():
     assert (shift[:5000] == 0).all()
 
 
+def test_keys_far_away_leave_cells_to_the_others():
+    rng = np.random.default_rng(8)
+    cloud = 0.3 * rng.normal(size=(5000, 3))
+    for far in (1e5, 1e8, 1e12):
+        x = np.concatenate([cloud, [[far] * 3, [-3 * far, 0, far]], cloud[:4000] + far / 7])
+        q = np.concatenate([x[::10], [[far / 2] * 3, [1e100] * 3]])
+        made = cells.prepare(rg.Gaussian, (), x, weights(len(x)), 1e-6)
+        shift, found = made.sums(q)
+        top, exact = Pairs(rg.Gaussian, (), x, weights(len(x))).sums(q)
+        assert (shift == 0).mean() > 0.9, far
+        near = top > -1e6
+        np.testing.assert_allclose((found[:, 0, 0] * np.exp(shift - top))[near], exact[near, 0, 0], rtol=1e-6)
+
+
 def test_boxes_hold_each_cell_once():
     rng = np.random.default_rng(6)
     at = np.unique(np.concatenate([rng.integers(0, 60, (500, 3)), 5000 + rng.integers(0, 9, (300, 3))]), axis=0)

@@ -18,7 +18,8 @@ import pytest
 import torch
 
 import regard as rg
-from regard.engines.fused import compiling, engine, threads
+from regard.compiled import compiling, threads
+from regard.engines.fused import engine
 from regard.estimators.inputs import threads_of
 from regard.pooling import _Call
 

@@ -2,7 +2,7 @@
 
 A block of scores is (BLOCK keys, LANES queries): queries stand side by side in the lanes of a vector, so that maximum
 and sum over the keys of each are vertical, and keys and values are read where they are. They are bound to a dtype, and
-compiled, by ``compiling``, as the bodies in ``loops`` are.
+compiled, by ``binding``, as the bodies in ``loops`` are.
 """
 
 # ruff: noqa: F821

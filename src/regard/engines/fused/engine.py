@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from regard.arrays import Array, is_torch
-from regard.engines.fused import threads
-from regard.engines.fused.compiling import driver, known, scorer
+from regard.compiled import threads
+from regard.compiled.threads import Steps
+from regard.engines.fused.binding import driver, known, scorer
 from regard.engines.fused.loops import BYTES, SCALE, SLOTS, SPACE, TALL
-from regard.engines.fused.threads import Steps
 from regard.partial import Partial
 from regard.problem import Problem, row_hashes, spoiled
 from regard.scores.base import FAR, Term

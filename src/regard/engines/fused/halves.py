@@ -12,11 +12,11 @@ import numpy as np
 from llvmlite import binding
 
 from regard.arrays import Array
-from regard.engines.fused import products, threads
+from regard.compiled import products, threads
+from regard.compiled.threads import Steps
 from regard.engines.fused.blocks import GROUPS
 from regard.engines.fused.engine import Matrix
 from regard.engines.fused.multiplying import JOBS, driver, room
-from regard.engines.fused.threads import Steps
 from regard.straight import Straight
 
 TILE = 32  # rows and columns that a product of tiles has, and keys of a panel of values

@@ -1,9 +1,9 @@
-"""Loop bodies of the fused engine. They are bound to a dtype, a pairing and a formula, and compiled, by ``compiling``.
+"""Loop bodies of the fused engine. They are bound to a dtype, a pairing and a formula, and compiled, by ``binding``.
 
 A tile of scores in a small buffer is the meeting place: scorers write it (several where scores are summed), bias and
 masks edit it, one shared exp-and-pool reads it. Rows are queries; the inner loop runs over keys, which stand transposed
 (one row per prepared feature), so that it is SIMD. Names in capitals and ``exp2``, ``larger``, ``formula_at``,
-``slope_at``, ``squares``, ``gather``, ``times``, ``pair``, ``pair_back`` are bound by ``compiling``. Each body with a
+``slope_at``, ``squares``, ``gather``, ``times``, ``pair``, ``pair_back`` are bound by ``binding``. Each body with a
 loop calls ``wide_vectors``, since it is vectorised before it is inlined.
 """
 

@@ -10,11 +10,13 @@ import numpy as np
 from numba import njit, types
 
 from regard.arrays import Array
-from regard.engines.fused import blocks, maths, products, threads
+from regard.compiled import maths, products, threads
+from regard.compiled.compiling import LOCK, MADE, VERSION, bound, compiled
+from regard.compiled.threads import Steps
+from regard.engines.fused import blocks
+from regard.engines.fused.binding import constants
 from regard.engines.fused.blocks import BLOCK, GROUPS
-from regard.engines.fused.compiling import LOCK, MADE, VERSION, bound, compiled, constants
 from regard.engines.fused.engine import Matrix, Run, add_rows, entry, like_of, lines, numpy_of, plain, reduced
-from regard.engines.fused.threads import Steps
 from regard.partial import Partial
 from regard.problem import Problem, spoiled
 

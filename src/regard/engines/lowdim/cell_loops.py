@@ -9,8 +9,8 @@ from typing import Any
 
 from numba import njit
 
-from regard.engines.fused.products import LANES as ALL_LANES
-from regard.engines.fused.products import more, more_four
+from regard.compiled.products import LANES as ALL_LANES
+from regard.compiled.products import more, more_four
 from regard.engines.lowdim.loops import LOOP
 
 LANES = ALL_LANES["float64"]
@@ -32,12 +32,12 @@ def add_moments(
     x: Any, w: Any, starts: Any, stops: Any, corner: Any, width: float, into: Any, powers: Any, left: Any, right: Any,
     sums: Any, i: int, j: int
 ) -> None:  # fmt: skip
-    """into (cells, P0, P1, P2 C) = sum w y0^p0 y1^p1 y2^p2 of the keys starts to stops of each cell.
+    """into (cells, P0, P1, P2) = sum w y0^p0 y1^p1 y2^p2 of the keys starts to stops of each cell.
 
     corner (cells, D) is where a cell begins, in widths. It is a product of left (keys, P0 P1 and up to 3 more) and
-    right (P2 C / LANES, keys, LANES), some keys at a time.
+    right (P2 / LANES, keys, LANES), some keys at a time.
     """
-    columns, some, rows = w.shape[1], len(left), left.shape[1]
+    some, rows = left.shape
     p0, p1, wide = into.shape[1:]
     for c in range(i, j):
         sums[:] = 0.0
@@ -48,10 +48,8 @@ def add_moments(
                 for a in range(p0):
                     for b in range(p1):
                         left[k, a * p1 + b] = powers[0, a] * powers[1, b]
-                for v in range(columns):
-                    for p in range(wide // columns):
-                        at = p * columns + v
-                        right[at // LANES, k, at % LANES] = powers[2, p] * w[first + k, v]
+                for p in range(wide):
+                    right[p // LANES, k, p % LANES] = powers[2, p] * w[first + k]
             for panel in range(len(right)):
                 for a in range(0, rows - 4, 8):
                     more(left, a, 1, rows, right[panel], 0, sums[panel], a * LANES, sums[0, 0], count)
@@ -127,12 +125,12 @@ def evaluate(
     i: int,
     j: int,
 ) -> None:
-    """out (Q, M, C) of the queries rows[starts:stops] of each target cell, from local (cells, C, P0, P1, P2).
+    """out (Q, M) of the queries rows[starts:stops] of each target cell, from local (cells, P0, P1, P2).
 
     hermite (m, n): t^m = sum_n hermite[m, n] He_n(t), and He_n(t) g is the n-th derivative of g. axes (M, 3) exponents.
     """
     features, degree = q.shape[1], len(hermite) - 1
-    columns, p0, p1, p2 = local.shape[1:]
+    p0, p1, p2 = local.shape[1:]
     for c in range(i, j):
         for r in range(starts[c], stops[c]):
             n = rows[r]
@@ -148,17 +146,16 @@ def evaluate(
                             total += hermite[m, k] * basis[e, k, p]
                         basis[e, m, p] = total
             out[n] = 0.0
-            for v in range(columns):
-                for a in range(p0):
-                    part[1] = 0.0
-                    for b in range(p1):
-                        for m in range(degree + 1):
-                            total = 0.0
-                            for p in range(p2):
-                                total += local[at[c], v, a, b, p] * basis[2, m, p]
-                            part[0, m, 0] = total
-                        for m in range(degree + 1):
-                            for k in range(degree + 1 - m):
-                                part[1, m, k] += basis[1, m, b] * part[0, k, 0]
-                    for m in range(len(axes)):
-                        out[n, m, v] += basis[0, axes[m, 0], a] * part[1, axes[m, 1], axes[m, 2]]
+            for a in range(p0):
+                part[1] = 0.0
+                for b in range(p1):
+                    for m in range(degree + 1):
+                        total = 0.0
+                        for p in range(p2):
+                            total += local[at[c], a, b, p] * basis[2, m, p]
+                        part[0, m, 0] = total
+                    for m in range(degree + 1):
+                        for k in range(degree + 1 - m):
+                            part[1, m, k] += basis[1, m, b] * part[0, k, 0]
+                for m in range(len(axes)):
+                    out[n, m] += basis[0, axes[m, 0], a] * part[1, axes[m, 1], axes[m, 2]]

@@ -20,12 +20,13 @@ from regard.scores.base import Kernel
 WIDTH = 1.0  # of a cell, in bandwidths; a power of two
 COARSE = 4  # cells to an edge of those that estimate how many keys are near
 PAIR, TERM = 5.0, 0.25  # nanoseconds of a pair in a tree, and of a multiplication and addition of expansions
-ROOM = 32  # numbers of expansions that are held at once for each key and column
-LEAST = 1 << 23  # numbers of expansions that may always be held
+ROOM = 32  # numbers of expansions that are held at once for each key
+LEAST = 1 << 24  # numbers of expansions that may always be held
 TERMS = 24  # at most, to a polynomial
 VOLUME = 1 << 18  # cells, of a box
 SOME = 64  # keys whose moments are taken at once
-SPAN = 1 << 40  # cells from one end to the other along an axis
+SHORT = 32  # cells without keys along an axis, on both sides of those with keys, that are told apart
+LONG = 2.0**60  # so many, where all are
 
 
 def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str | None:
@@ -122,27 +123,31 @@ class Cells:
     less than a tree, and if a bound of its error is below ``rtol`` times one of its sums, for every column: with the
     largest weight G, its error e and the least weight L between cells, sum |w| (prod (G + e) - prod G) <= rtol sum |w|
     prod L. Queries elsewhere go to the tree. Memory: 8 bytes times (dimensions + columns + 4) for each key, for the
-    time of a call 8 bytes times 96 columns more, or 200 MB; and what the tree takes, where it is needed.
+    time of a call 8 bytes times 64 more, or 256 MB; and what the tree takes, where it is needed.
     """
 
     def __init__(self, key: Floats, weight: Floats, rtol: float, asked: int | None) -> None:
         self.key, self.weight, self.rtol, self.asked = key, weight, rtol, asked
         self.count = 0  # of cells with keys
-        low, high = (np.floor(f(axis=0, initial=i) / WIDTH) for f, i in ((key.min, np.inf), (key.max, -np.inf)))
-        if not len(key) or not np.all(high - low < SPAN) or max(abs(low).max(), abs(high).max()) > 1e15:
+        cells = np.floor(key.T / WIDTH)
+        if not len(key) or not (abs(cells) < 1e15).all():  # cells are not told apart there
             return
-        self.first, self.span = low.astype(np.int64), (high - low).astype(np.int64) + 1
-        if math.prod(int(n) + 64 for n in self.span) >= 1 << 62:
+        for limit in (LONG, SHORT):
+            self.axes = [Axis.of(c, limit) for c in cells]
+            self.span = tuple(a.span for a in self.axes)
+            if math.prod(n + 64 for n in self.span) < 1 << 62:
+                break
+        else:
             return
-        code = np.ravel_multi_index(tuple((np.floor(key / WIDTH).astype(np.int64) - self.first).T), tuple(self.span))
+        code = np.ravel_multi_index([a(c) for a, c in zip(self.axes, cells, strict=True)], self.span)
         order = np.argsort(code, kind="stable")
         self.x, self.w, code = key[order], weight[order], code[order]
         self.starts = np.flatnonzero(np.diff(code, prepend=-1))
         self.stops = np.append(self.starts[1:], len(code))
-        self.codes, self.count = code[self.starts], len(self.starts)
+        self.count = len(self.starts)
         self.mass = np.add.reduceat(abs(self.w), self.starts, axis=0)
         self.total = self.mass.sum(axis=0)
-        self.at = np.stack(np.unravel_index(self.codes, self.span), axis=1)  # (cells, D)
+        self.at = np.stack(np.unravel_index(code[self.starts], self.span), axis=1)  # (cells, D)
 
     @cached_property
     def tree(self) -> tree.Tree:
@@ -165,9 +170,12 @@ class Cells:
                 if plan is None:
                     continue
                 if plan.rows > self._room(made) and len(plan.cells) > 1:
-                    todo += halves(targets.at, plan.cells)
+                    todo += halves(targets.at, plan.cells, first=True)
                     continue
-                self._evaluate(q, targets, plan, self._local(plan, made), degree, axes, out, done)
+                for v in range(columns):
+                    self._evaluate(q, targets, plan, self._local(plan, made, v), degree, axes, out[:, :, v])
+                for c in plan.cells:
+                    done[targets.rows[targets.starts[c] : targets.stops[c]]] = True
         left = np.flatnonzero(~done)
         if len(left):
             shift[left], out[left] = self.tree.sums(query[left], degree)
@@ -179,17 +187,15 @@ class Cells:
 
     def _room(self, made: Table) -> int:
         """How many expansions may be held."""
-        columns = int(self.weight.shape[1])
-        numbers = max(ROOM * len(self.key) * columns, LEAST)
-        return max(numbers // _terms(made, int(self.key.shape[1]), columns)[1], 1)
+        return max(ROOM * len(self.key), LEAST) // int(made.terms.shape[1] ** self.key.shape[1])
 
     def _targets(self, q: Floats, made: Table) -> Targets:
         """The cells of queries that are worth an expansion."""
         reach, features = made.reach, q.shape[1]
-        at = np.floor(q / WIDTH) - self.first
-        rows = np.flatnonzero(((at >= -reach) & (at < self.span + reach)).all(axis=1))
-        at = at[rows].astype(np.int64)
-        code = np.ravel_multi_index(tuple((at + reach).T), tuple(self.span + 2 * reach))
+        at = np.stack([a(np.floor(x / WIDTH)) for a, x in zip(self.axes, q.T, strict=True)], axis=1)
+        rows = np.flatnonzero(((at >= -reach) & (at < np.array(self.span) + reach)).all(axis=1))
+        at = at[rows]
+        code = np.ravel_multi_index(tuple((at + reach).T), [n + 2 * reach for n in self.span])
         order = np.argsort(code, kind="stable")
         rows, code = rows[order], code[order]
         starts = np.flatnonzero(np.diff(code, prepend=-1))
@@ -202,7 +208,7 @@ class Cells:
 
     def _near(self, at: Integers) -> Integers:
         """About how many keys are near these cells: those of coarse cells around them."""
-        span = self.span // COARSE + 3
+        span = [n // COARSE + 3 for n in self.span]
         codes, inverse = np.unique(np.ravel_multi_index(tuple((self.at // COARSE + 1).T), span), return_inverse=True)
         keys = np.bincount(inverse, self.stops - self.starts).astype(np.int64)
         near = np.zeros(len(at), np.int64)
@@ -257,28 +263,29 @@ class Cells:
             return None
         return Plan(cells, near, low, first, sizes, around, needs, max(len(near), *(int(n.sum()) for n in needs)))
 
-    def _local(self, plan: Plan, made: Table) -> Floats:
-        """The expansions of a plan's cells, in the order of its box."""
-        features, columns, count = self.key.shape[1], self.weight.shape[1], made.terms.shape[1]
-        x, place = self._moments(plan.near, count), np.full(plan.around, -1)
+    def _local(self, plan: Plan, made: Table, column: int) -> Floats:
+        """The expansions of a plan's cells (cells, P0, P1, P2), in the order of its box."""
+        features, count = self.key.shape[1], made.terms.shape[1]
+        x, place = self._moments(plan.near, count, column), np.full(plan.around, -1)
         place[tuple((self.at[plan.near] - plan.first).T)] = np.arange(len(plan.near))
         for d, need in enumerate(plan.needs):
             rows = np.where(need, np.cumsum(need).reshape(need.shape) - 1, -1)
             x, live = self._swept(x, place.reshape(plan.around[d], -1), int((plan.low - plan.first)[d]), made, rows)
             place = np.where(live, rows, -1).reshape(*plan.around[d + 1 :], *plan.sizes[: d + 1])
-        return x.reshape(-1, columns, *((1,) * (3 - features)), *((count,) * features))
+        return x.reshape(-1, *((1,) * (3 - features)), *((count,) * features))
 
-    def _moments(self, used: Integers, count: int) -> Floats:
+    def _moments(self, used: Integers, count: int, column: int) -> Floats:
         """(cells, P, ..) of the keys of these cells."""
-        features, columns = self.key.shape[1], self.weight.shape[1]
-        into = np.empty((len(used), *((1,) * (3 - features)), *((count,) * (features - 1)), count * columns))
-        starts, stops, corner = self.starts[used], self.stops[used], (self.at[used] + self.first).astype(np.float64)
+        features = self.key.shape[1]
+        into = np.empty((len(used), *((1,) * (3 - features)), *((count,) * features)))
+        starts, stops, corner = self.starts[used], self.stops[used], np.floor(self.x[self.starts[used]] / WIDTH)
+        w = np.ascontiguousarray(self.w[:, column])
 
         def do(i: int, j: int) -> None:
-            rows, panels = -(-(count ** (features - 1)) // 4) * 4, -(-count * columns // loops.LANES)
+            rows, panels = -(-(count ** (features - 1)) // 4) * 4, -(-count // loops.LANES)
             room = np.ones((3, count)), np.zeros((SOME, rows)), np.zeros((panels, SOME, loops.LANES))
             sums = np.empty((panels, rows, loops.LANES))
-            loops.add_moments(self.x, self.w, starts, stops, corner, WIDTH, into, *room, sums, i, j)
+            loops.add_moments(self.x, w, starts, stops, corner, WIDTH, into, *room, sums, i, j)
 
         each(len(used), 64, self.asked, do)
         return into.reshape(len(used), count, -1)
@@ -299,29 +306,42 @@ class Cells:
         return into.reshape(len(into), count, -1), live
 
     def _evaluate(
-        self,
-        q: Floats,
-        targets: Targets,
-        plan: Plan,
-        local: Floats,
-        degree: int,
-        axes: Integers,
-        out: Floats,
-        done: Any,
+        self, q: Floats, targets: Targets, plan: Plan, local: Floats, degree: int, axes: Integers, out: Floats
     ) -> None:
-        at = targets.at[plan.cells]
-        starts, stops, corner = targets.starts[plan.cells], targets.stops[plan.cells], (at + self.first).astype(float)
-        place = np.ravel_multi_index(tuple((at - plan.low).T), plan.sizes)
+        starts, stops = targets.starts[plan.cells], targets.stops[plan.cells]
+        corner = np.floor(q[targets.rows[starts]] / WIDTH)
+        place = np.ravel_multi_index(tuple((targets.at[plan.cells] - plan.low).T), plan.sizes)
         place = (np.cumsum(plan.needs[-1]) - 1)[place]
 
         def do(i: int, j: int) -> None:
             room = np.ones((3, degree + 1, local.shape[-1])), np.empty((2, degree + 1, degree + 1))
             given = WIDTH, local, place, hermite(degree), axes, out
             loops.evaluate(q, targets.rows, starts, stops, corner, *given, *room, i, j)
-            for c in range(i, j):
-                done[targets.rows[starts[c] : stops[c]]] = True
 
-        each(len(at), 256, self.asked, do)
+        each(len(starts), 256, self.asked, do)
+
+
+class Axis(NamedTuple):
+    """Cells along an axis by small numbers: where there is no key for long, it is made shorter."""
+
+    known: Floats  # cells from which one counts
+    number: Floats  # of those
+    limit: float  # cells that are told apart on both sides of those
+    span: int
+
+    @classmethod
+    def of(cls, cells: Floats, limit: float) -> Axis:
+        known = np.unique(cells) if limit < LONG else np.array([cells.min()])
+        number = np.append(0.0, np.cumsum(np.minimum(np.diff(known), 2 * limit)))
+        return cls(known, number, limit, int(number[-1] + min(cells.max() - known[-1], limit)) + 1)
+
+    def __call__(self, cells: Floats) -> Integers:
+        i = np.maximum(np.searchsorted(self.known, cells, side="right") - 1, 0)
+        j = np.minimum(i + 1, len(self.known) - 1)
+        after, before = cells - self.known[i], cells - self.known[j]
+        near = (after > self.limit) & (before >= -self.limit) & (before < 0)
+        found = np.where(near, self.number[j] + before, self.number[i] + np.clip(after, -self.limit, self.limit))
+        return found.astype(np.int64)
 
 
 class Targets(NamedTuple):
@@ -367,9 +387,13 @@ def boxes(at: Integers, reach: int) -> Iterator[Integers]:
             yield cells
 
 
-def halves(at: Integers, cells: Integers) -> list[Integers]:
-    """Cells on both sides of the largest gap of the longest axis, or of its middle if there is none."""
-    axis = int(np.argmax(np.ptp(at[cells], axis=0)))
+def halves(at: Integers, cells: Integers, first: bool = False) -> list[Integers]:
+    """Cells on both sides of the largest gap of the longest axis, or of its middle if there is none.
+
+    Preferably of the first axis, where sums do not repeat what the others share.
+    """
+    sizes = np.ptp(at[cells], axis=0)
+    axis = 0 if first and sizes[0] > 4 else int(np.argmax(sizes))
     values = np.sort(at[cells, axis])
     gaps = np.diff(values)
     cut = values[np.argmax(gaps)] if gaps.max() > 1 else (values[0] + values[-1]) // 2

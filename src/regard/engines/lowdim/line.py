@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.engines.fused import threads
-from regard.engines.fused.threads import Steps
+from regard.compiled import threads
+from regard.compiled.threads import Steps
 from regard.engines.lowdim import loops
 from regard.engines.lowdim.sources import Floats, Integers, Sources
 from regard.scores import Biweight, Epanechnikov, Gaussian, Triangular, Tricube, Triweight, Uniform

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from regard.engines.fused import compiling, maths
-from regard.engines.fused.threads import Steps, run
+from regard.compiled import compiling, maths
+from regard.compiled.threads import Steps, run
 from regard.engines.lowdim import tree_loops as loops
 from regard.engines.lowdim.line import each
 from regard.engines.lowdim.sources import Floats, Integers, exponents

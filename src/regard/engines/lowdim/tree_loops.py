@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import njit
 
-from regard.engines.fused import maths
+from regard.compiled import maths
 from regard.engines.lowdim.loops import LOOP
 
 BLOCK = 64  # keys, a number that compiled loops know

@@ -22,27 +22,12 @@ from numba.core import ir
 from numba.core.caching import FunctionCache
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.types.function_type import CompileResultWAP
 from numba.core.untyped_passes import IRProcessing
 
-from regard.engines.fused import loops, maths
+from regard.compiled import maths
 from regard.scores.base import FAR
-from regard.scores.pairings import Pairing
 
 VERSION = "22"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
-BOUND = (
-    "drop",
-    "copy",
-    "largest",
-    "summed",
-    "weighed",
-    "edit",
-    "fill_term",
-    "back_term",
-    "add_values",
-    "to_weights",
-    "to_values",
-)
 LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):  # no fork in the middle of a compilation: the child could never end it
     os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
@@ -124,7 +109,7 @@ def formula(function: Callable[..., Any]) -> Any:
 
 
 def constants(dtype: Any) -> dict[str, Any]:
-    """What the loop bodies call by names in capitals, in a dtype."""
+    """What loop bodies call by these names, in a dtype."""
     narrow = dtype == np.float32
     real = np.float32 if narrow else np.float64
     return {
@@ -132,7 +117,6 @@ def constants(dtype: Any) -> dict[str, Any]:
         "ONE": real(1),
         "TWO": real(2),
         "FOUR": real(4),
-        "SCALE": real(loops.SCALE[np.dtype(dtype).name]),
         "LOG2": real(1.4426950408889634),
         "MINUS_INF": real(-np.inf),
         "FAR": real(min(FAR, float(np.finfo(dtype).max))),
@@ -172,84 +156,4 @@ def compiled(body: Callable[..., Any], tag: str, names: dict[str, Any], signatur
     return made
 
 
-class Signatures:
-    """The types of all that is compiled, in a dtype: what is given is C-contiguous."""
-
-    def __init__(self, dtype: Any) -> None:
-        real, n = types.float32 if dtype == np.float32 else types.float64, types.int64
-        row, matrix = types.Array(real, 1, "C"), types.Array(real, 2, "C")
-        whole, flags = types.Array(n, 1, "C"), types.Array(types.boolean, 2, "C")
-        tile = (matrix, matrix, matrix, n, n, n, n, matrix, matrix)
-        self.fill = types.void(types.boolean, *tile, row, matrix, row)
-        self.back = types.void(*tile, matrix, matrix, matrix, matrix)
-        fills, backs = ((types.FunctionType(s),) * loops.SLOTS for s in (self.fill, self.back))
-        terms = types.UniTuple(types.UniTuple(matrix, 3), loops.SLOTS)
-        edits = (whole, whole, whole, flags, matrix)
-        dropout = (types.Array(n, 2, "C"), n, n, real)
-        self.forward = types.void(
-            n, *fills, terms, matrix, *edits, *dropout, types.boolean, row, row, matrix, matrix, n, n
-        )
-        self.scores = types.void(n, *fills, terms, matrix, *edits, matrix, matrix, n, n)
-        self.backward = types.void(
-            n, *fills, *backs, terms, terms, matrix, *edits, *dropout, row, row, matrix, matrix, matrix, matrix, n, n
-        )
-
-
-MADE: dict[Any, Any] = {}
-
-
-def scorer(kind: str, pairing: str, near: int, kernel: bool, of: Any, slope: Any, parameters: int, dtype: Any) -> Any:
-    """``fill`` or ``back`` of a pairing and a formula, as a first-class function: one signature for all.
-
-    ``near`` is how many features are paired together with the formula, 1 to 4, and 4 more if there are others before
-    them; 0 where none are. ``kernel`` says that ``of`` is one, and no logarithm.
-    """
-    body = f"{kind}_near" if near else kind
-    key = (body, near, kernel, pairing, of, slope, parameters, dtype)
-    with LOCK:
-        if key not in MADE:
-            tag = f"{pairing}{near}{'k' * kernel}_{parameters}_{dtype}_{fingerprint(of)}{fingerprint(slope)}_{VERSION}"
-            names = constants(dtype)
-            names |= {"BLOCK": loops.BLOCK.get(pairing, 8), "FOLD": loops.FOLD.get(pairing, 1)}
-            names |= {"START": names["ZERO" if kernel else "MINUS_INF"], "KERNEL": kernel}
-            names |= {"NEAR": (near - 1) % 4 + 1, "MORE": near > 4}
-
-            def part(name: str, options: dict[str, Any] = maths.SUMS) -> Any:
-                return njit(bound(getattr(loops, name), tag, names), **options)
-
-            names |= {name: part(name) for name in ("squares_1", "squares_2", "squares_4", "add", "weighed")}
-            names |= {name: part(name, maths.EXACT) for name in ("rescale", "rescale_slope")}
-            names |= {"gather": part("sum_of" if kernel else "larger_of")}
-            names |= {"formula_at": _at("formula", of, parameters, names)}
-            names |= {"squares": part(f"squares_{(near - 1) % 4 + 1}"), "pair": part(f"pair_{pairing}")}
-            names |= {"pair_tile": part("pair_tile")}
-            if kind == "back":
-                names |= {"slope_at": _at("slope", slope, parameters, names), "pair_back": part(f"back_{pairing}")}
-                names |= {"back_tile": part("back_tile")}
-            made = compiled(getattr(loops, body), tag, names, getattr(Signatures(dtype), kind))
-            MADE[key] = CompileResultWAP(next(iter(made.overloads.values())))
-        return MADE[key]
-
-
-def _at(kind: str, function: Any, parameters: int, names: dict[str, Any]) -> Any:
-    body = getattr(loops, f"_{kind}_at{parameters}")
-    return njit(bound(body, fingerprint(function), {**names, kind: formula(function)}), **maths.EXACT)
-
-
-def driver(name: str, dtype: Any) -> Any:
-    """``forward``, ``backward`` or ``scores`` in a dtype; one for all scores."""
-    with LOCK:
-        if (name, dtype) not in MADE:
-            names = constants(dtype)
-            tag = f"{dtype}_{VERSION}"
-            inner = {n: njit(bound(getattr(loops, n), tag, names), **maths.SUMS) for n in BOUND}
-            signature = getattr(Signatures(dtype), name)
-            made = compiled(getattr(loops, name), tag, {**names, **inner}, signature)
-            # called without the dispatcher, which would ask for the types of all arguments every time
-            MADE[name, dtype] = next(iter(made.overloads.values())).entry_point
-        return MADE[name, dtype]
-
-
-def known(pairing: Pairing) -> bool:
-    """Whether there is a loop body for this pairing."""
-    return hasattr(loops, f"pair_{pairing.name}")
+MADE: dict[Any, Any] = {}  # what was compiled, by what it is bound to; under LOCK

@@ -1,0 +1,1 @@
+"""What compiled engines share: machine code and its cache on disk, vector instructions, threads."""
