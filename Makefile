@@ -17,7 +17,7 @@ RUN := $(TESTS)/bin/python -m
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo bench test pytest lint format docs pictures import-time first-call clean
+.PHONY: help demo bench test pytest lint format docs pictures import-time first-call roofline clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -56,6 +56,9 @@ import-time: $(TESTS)/installed ## how long `import regard` takes in a fresh pro
 
 first-call: $(TESTS)/installed ## how long the first call of the fused engine takes, compiled and from the disk
 	$(TESTS)/bin/python tools/first_call.py
+
+roofline: $(TESTS)/installed ## what limits the compiled loops: their operations, and how many the processor does
+	$(TESTS)/bin/python tools/roofline.py
 
 clean: ## remove the environments and all that was built
 	rm -rf $(TESTS) $(DEMO) $(PEERS) docs/build build dist regard-demo

@@ -161,7 +161,7 @@ def refuses(engine: str, case: Case, front: str) -> bool:
 def exact(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The laws hold the engine of a stated error at its least one; that it keeps the others is tested apart."""
     if getattr(getattr(request.node, "callspec", None), "params", {}).get("engine") == "lowdim":
-        monkeypatch.setattr("regard.engines.lowdim.RTOL", 1e-15)
+        monkeypatch.setattr("regard.engines.lowdim.LowDim.rtol", 1e-15)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -22,7 +22,7 @@ from regard.arrays import (
     surely_finite,
     take_along,
 )
-from regard.engines.choose import Choice, choose, directly, engine_for
+from regard.engines.choose import Choice, allowed, choose, directly, engine_for
 from regard.extremes import may_overflow, rescaled
 from regard.masks.base import Given, Layout, Mask, as_mask
 from regard.partial import Partial
@@ -78,7 +78,8 @@ def attention_pool(
     seed : of the dropout; the same seed drops the same pairs in every engine
     engine : "auto", or the name of one, which then runs or raises
     rtol : the error that an engine may have which approximates ("lowdim"), 0 < rtol < 1: of the weight sum relatively,
-        of the pooled value relative to sum w |v| / sum w. None: the answer is exact, and 1e-6 if "lowdim" is named
+        of the pooled value relative to sum w |v| / sum w. None: the answer is exact but for roundings, and within 1e-6
+        if "lowdim" is named
     threads : how many an engine may use that runs threads of its own ("fused"); no result depends on it. None: what the
         environment variable OMP_NUM_THREADS says, else torch's own setting where torch is loaded, else one per CPU that
         the process may use
@@ -107,7 +108,21 @@ def attention_pool(
     found = None if inputs is None or rtol is not None else directly(inputs, engine)
     if found is not None:
         return found
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, asked="ratio", rtol=rtol)
+    call = _Call(
+        query,
+        key,
+        value,
+        score,
+        mask,
+        bias,
+        normalizer,
+        dropout,
+        seed,
+        threads,
+        asked="ratio",
+        rtol=rtol,
+        engine=engine,
+    )
     call.spare()
     return call.output(_partial(call, engine).finish(overwrite=not call.problem.recorded))
 
@@ -214,7 +229,22 @@ def partial_pool(
     array([2.1065])
     """
     starts = (query_start, key_start)
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, starts, rtol=rtol, memo=memo)
+    call = _Call(
+        query,
+        key,
+        value,
+        score,
+        mask,
+        bias,
+        normalizer,
+        dropout,
+        seed,
+        threads,
+        starts,
+        rtol=rtol,
+        memo=memo,
+        engine=engine,
+    )
     return _partial(call, engine)
 
 
@@ -254,7 +284,9 @@ def attention_pool_gradients(
     >>> float(grads.score["bandwidth"].round(4))
     0.0592
     """
-    call = _Call(query, key, value, score, mask, bias, normalizer, dropout, seed, threads, rtol=rtol, memo=memo)
+    call = _Call(
+        query, key, value, score, mask, bias, normalizer, dropout, seed, threads, rtol=rtol, memo=memo, engine=engine
+    )
     if call.xp is not np:
         raise TypeError("attention_pool_gradients works on NumPy arrays; call backward() on a torch result.")
     with np.errstate(all="ignore"):
@@ -356,7 +388,7 @@ def choose_engine(
     tiled: chosen
     matrix: for 25 pairs its loops are not worth loading
     sdpa: it runs on torch tensors in CPU memory
-    lowdim: the answer is to be exact; `rtol` says how far off it may be
+    lowdim: for 25 pairs its keys are not worth sorting
     fused: for 25 pairs its loops are not worth loading
     reference: it would hold all 25 scores at once
     """
@@ -382,6 +414,7 @@ class _Call:
         asked: str = "sums",  # see Problem
         rtol: float | None = None,
         memo: dict[Any, Any] | None = None,
+        engine: str = "auto",
     ) -> None:
         check_normalizer(normalizer)
         if rtol is not None and (not isinstance(rtol, int | float | np.number) or not 0 < rtol < 1):
@@ -417,7 +450,7 @@ class _Call:
         self.threads = None if threads is None else int(threads)
         self.scale = 1.0
         self.asked = asked
-        self.rtol, self.memo = float(rtol or 0.0), memo
+        self.rtol, self.memo = allowed(rtol, engine), memo
         with np.errstate(all="ignore"):
             self.problem = self._prepare(arrays, bias, wide)
             if self.problem.value.dtype == self.xp.float32 and may_overflow(self.problem):

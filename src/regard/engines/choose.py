@@ -58,6 +58,11 @@ def directly(inputs: Straight, name: str) -> Array | None:
     return None
 
 
+def allowed(rtol: float | None, name: str) -> float:
+    """The error that a call allows: what was asked for, else that of a named engine, 0 for an exact answer."""
+    return float(getattr(ENGINES.get(name), "rtol", 0.0) if rtol is None else rtol)
+
+
 def engine_for(problem: Problem, name: str) -> Engine:
     """The engine of this name, or the chosen one for "auto"; a named engine runs or raises."""
     if name == "auto":

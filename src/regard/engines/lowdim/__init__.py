@@ -18,7 +18,7 @@ from regard.problem import Problem, block, pool_backward, put, query_tiles, spoi
 from regard.scores import SCORES, Gaussian
 from regard.scores.base import Kernel
 
-RTOL = 1e-6  # where this engine is named and no error is asked for
+LEAST = {"float32": 1e-8, "float64": 1e-15}  # errors that are lost among the roundings of all pairs
 DIMENSIONS = 8
 LINEAR = 3  # dimensions up to which gradients are sums, too
 WORTH = 1 << 24  # pairs below which the fused engine is done before keys are sorted
@@ -48,12 +48,13 @@ class LowDim(Shown):
 
     name = "lowdim"
     native = False
+    rtol = 1e-6  # where it is named and no error is asked for
 
     def cannot(self, problem: Problem) -> str | None:
         value = problem.value
         if not isinstance(value, np.ndarray) and not (is_torch(value) and value.device.type == "cpu"):
             return "it runs on NumPy arrays and on torch tensors in CPU memory"
-        if str(value.dtype).removeprefix("torch.") not in ("float32", "float64"):
+        if _dtype(problem) not in LEAST:
             return f"it computes for float32 and float64, not for {value.dtype}"
         if len(problem.terms) != 1 or problem.terms[0].formula not in KERNELS:
             return "it sums one radial kernel, and no other score or sum of scores"
@@ -80,7 +81,7 @@ class LowDim(Shown):
         return None
 
     def declines(self, problem: Problem) -> str | None:
-        if not problem.rtol:
+        if not (problem.rtol or _as_exact(problem)):
             return "the answer is to be exact; `rtol` says how far off it may be"
         pairs = size(problem.rows) * problem.layout.keys
         if pairs < WORTH:
@@ -90,7 +91,7 @@ class LowDim(Shown):
             t = problem.terms[0]
             of = KERNELS[t.formula], _numbers(t.parameters)
             query, key = (_numpy(x).reshape(-1, x.shape[-1]).astype(np.float64, copy=False) for x in (t.query, t.key))
-            why = why_slow(*of, key.shape[1]) or why_dear(*of, query, key, problem.rtol)
+            why = why_slow(*of, key.shape[1]) or why_dear(*of, query, key, _rtol(problem))
         return why
 
     def pool(self, problem: Problem) -> Partial:
@@ -158,7 +159,7 @@ class LowDim(Shown):
             to_q[rows] = np.einsum("qv,qcv->qc", grads * factor, found[:, first])[rows]
             back = grads[rows] * np.exp(-top[rows])[:, None]
             back = np.concatenate([np.abs(back).sum(axis=1, keepdims=True), back], axis=1)
-            rtol = problem.rtol or RTOL
+            rtol = _rtol(problem)
             shift, found = sources(Gaussian, (), q[rows], back, rtol, problem.threads).sums(k, 1)
             found = found[:, :, 1:] * np.exp(shift)[:, None, None]
             to_sums += found[:, 0]
@@ -221,7 +222,7 @@ class LowDim(Shown):
 
 def prepared(problem: Problem, entry: Entry, at: tuple[int, ...]) -> Sources:
     """The keys of an entry, prepared now or by an earlier call with the same ``memo``."""
-    rtol = problem.rtol or RTOL
+    rtol = _rtol(problem)
     if problem.memo is None:
         return sources(*_kernel(problem), entry.key, entry.weight, rtol, problem.threads)
     name = (*_kernel(problem), at, rtol)
@@ -265,6 +266,24 @@ def entry_of(problem: Problem, at: tuple[int, ...]) -> Entry:
     return Entry(query, key, np.concatenate([weight[:, None], weight[:, None] * value], axis=1), shift, live, own)
 
 
+def _rtol(problem: Problem) -> float:
+    """The error that is allowed; where the answer is to be exact, one that is lost among roundings."""
+    return problem.rtol or LEAST[_dtype(problem)]
+
+
+def _as_exact(problem: Problem) -> bool:
+    """Whether pooled values of the least error are as exact as those of all pairs, and surely take less time."""
+    if problem.recorded or problem.asked != "ratio" or len(problem.terms) != 1:
+        return False
+    (t,), narrow = problem.terms, _dtype(problem) == "float32"
+    gaussian, features = KERNELS.get(t.formula) is Gaussian, t.key.shape[-1]
+    return (features == 1 and (gaussian or narrow)) or (features == 2 and gaussian and narrow)
+
+
+def _dtype(problem: Problem) -> str:
+    return str(problem.value.dtype).removeprefix("torch.")
+
+
 def _kernel(problem: Problem) -> tuple[type[Kernel], tuple[float, ...]]:
     (t,) = problem.terms
     return KERNELS[t.formula], _numbers(t.parameters)
@@ -288,5 +307,5 @@ def _numpy(x: Array) -> np.ndarray[Any, Any]:
 
 
 def _like(problem: Problem, x: Floats) -> Array:
-    x = x.astype(str(problem.value.dtype).removeprefix("torch."), copy=False)
+    x = x.astype(_dtype(problem), copy=False)
     return problem.xp.from_numpy(x) if is_torch(problem.value) else x

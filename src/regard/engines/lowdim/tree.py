@@ -62,8 +62,8 @@ def prepare(
     rtol: float,
     asked: int | None = None,
 ) -> Tree:
-    """The keys in a tree."""
-    return Tree(kernel, parameters, key, weight, rtol, asked)
+    """The keys in a tree. A pooled value is the ratio of two sums, and may be off by the errors of both."""
+    return Tree(kernel, parameters, key, weight, rtol / 2, asked)
 
 
 class Tree:
