@@ -93,6 +93,10 @@ COMPOSED = {
     ),
     "metric": Case("metric", lambda c: rg.Matern32(c(1.3)).through(c(weight(6, 4, 3))), 3, 3),
     "scaled": Case("scaled", lambda c: c(np.array(1.5)) * rg.Cauchy(c(0.8)), 2, 2),
+    "capped": Case("capped", lambda c: rg.SoftCap(rg.ScaledDotProduct(c(0.8)), c(1.3)), 3, 3),
+    "capped_support": Case(
+        "capped_support", lambda c: rg.SoftCap(c(np.array(1.5)) * rg.Tricube(c(3.7)).on([0]), c(1.1)), 2, 2
+    ),
 }
 CASES = {**KERNELS, **OTHERS, **COMPOSED}
 assert set(KERNELS) | set(OTHERS) == set(SCORES), "a score that is no kernel needs an entry in OTHERS"

@@ -20,10 +20,11 @@ from regard.engines import ENGINES
 
 def sections() -> dict[str, dict[str, Any]]:
     """The public objects by title of their section and name, each once."""
-    scores = {found.__name__: found for found in rg.SCORES.values()}
+    shown = {name: getattr(rg, name) for name in rg.__all__}
+    scores = {n: it for n, it in shown.items() if inspect.isclass(it) and issubclass(it, rg.Score) and it != rg.Score}
     masks = {found.__name__: found for found in rg.MASKS.values()}
     estimators = {name: getattr(rg, name) for name in rg.ESTIMATORS}
-    other = {name: getattr(rg, name) for name in rg.__all__ if name not in {*scores, *masks, *estimators}}
+    other = {name: it for name, it in shown.items() if name not in {*scores, *masks, *estimators}}
     return {
         "Pooling": {name: found for name, found in other.items() if inspect.isfunction(found)},
         "Scores": scores,

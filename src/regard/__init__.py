@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 from regard import masks as masks
 from regard import scores as scores
 from regard.engines.choose import Choice as Choice
+from regard.heads import grouped as grouped
+from regard.heads import ungrouped as ungrouped
 from regard.masks import MASKS
 from regard.masks import Mask as Mask
 from regard.partial import Partial as Partial
 from regard.pooling import Gradients as Gradients
 from regard.pooling import attention_pool as attention_pool
 from regard.pooling import attention_pool_gradients as attention_pool_gradients
+from regard.pooling import attention_scores as attention_scores
 from regard.pooling import attention_weights as attention_weights
 from regard.pooling import average_pool as average_pool
 from regard.pooling import choose_engine as choose_engine
@@ -25,6 +28,7 @@ from regard.pooling import max_pool as max_pool
 from regard.pooling import partial_pool as partial_pool
 from regard.pooling import top_attention as top_attention
 from regard.scores import SCORES
+from regard.scores import SoftCap as SoftCap
 from regard.scores.base import Score as Score
 
 if TYPE_CHECKING:
@@ -50,9 +54,9 @@ __all__ = sorted(
     [
         *(found.__name__ for found in (*SCORES.values(), *MASKS.values())),
         *ESTIMATORS,
-        *("Choice", "Gradients", "Mask", "Partial", "Score"),
-        *("attention_pool", "attention_pool_gradients", "attention_weights", "average_pool", "choose_engine"),
-        *("masks", "max_pool", "partial_pool", "scores", "top_attention"),
+        *("Choice", "Gradients", "Mask", "Partial", "Score", "SoftCap"),
+        *("attention_pool", "attention_pool_gradients", "attention_scores", "attention_weights", "average_pool"),
+        *("choose_engine", "grouped", "masks", "max_pool", "partial_pool", "scores", "top_attention", "ungrouped"),
     ]
 )
 

@@ -27,6 +27,7 @@ from regard.extremes import may_overflow, rescaled
 from regard.masks.base import Given, Layout, Mask, as_mask
 from regard.partial import Partial
 from regard.problem import Problem
+from regard.reference import Reference
 from regard.scores.base import Score, Term
 from regard.scores.constant import Constant
 from regard.straight import straight
@@ -125,6 +126,44 @@ def attention_pool(
     )
     call.spare()
     return call.output(_partial(call, engine).finish(overwrite=not call.problem.recorded))
+
+
+def attention_scores(
+    query: Array,
+    key: Array,
+    score: Score,
+    *,
+    mask: Mask | Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    """The scores that the weights are made of, (..., Q, K): with the bias added, -inf where there is no key.
+
+    ``score(query, key)`` is the score alone. So what stands between query and weight can be had step by step: the raw
+    scores as ``score(query, key)``, capped ones as ``rg.SoftCap(score, cap)(query, key)``, biased and masked ones here,
+    normalised ones from ``attention_weights``, and the logarithm of their sum as ``partial_pool(...).log_weight_sum``.
+    Parameters and errors are those of ``attention_pool``; what is not finite shows in its own pairs as NaN.
+
+    Examples
+    --------
+    >>> import numpy as np, regard as rg
+    >>> x = np.array([0.0, 1.0, 2.0])
+    >>> rg.attention_scores(x, x, rg.Gaussian(1.0), mask=rg.Causal(), bias=np.array([0.0, 1.0, 0.0]))
+    array([[ 0. , -inf, -inf],
+           [-0.5,  1. , -inf],
+           [-2. ,  0.5,  0. ]])
+    """
+    call = _Call(query, key, None, score, mask, bias, "softmax", asked="scores")
+    xp, p = call.xp, call.problem
+    with np.errstate(all="ignore"):
+        s = Reference().scores(p)
+        for bad in (
+            None if p.bad_query is None else p.bad_query[..., :, None],
+            None if p.bad_key is None else p.bad_key[..., None, :],
+            p.bad_bias,
+        ):
+            if bad is not None:
+                s = xp.where(bad & (s > -xp.inf), xp.nan, s)
+        return call.cast(s)
 
 
 def attention_weights(
@@ -439,6 +478,7 @@ class _Call:
         self.bias_given = bias
         layout = _layout(self.xp, arrays, starts)
         score.check(int(arrays[0].shape[-1]), int(arrays[1].shape[-1]))
+        layout = _with_axes_of(score, self.xp, arrays, layout)
         checked = None if mask is None else as_mask(mask)
         if checked is not None:
             checked.check(layout)
@@ -453,9 +493,10 @@ class _Call:
         self.rtol, self.memo = allowed(rtol, engine), memo
         with np.errstate(all="ignore"):
             self.problem = self._prepare(arrays, bias, wide)
-            if self.problem.value.dtype == self.xp.float32 and may_overflow(self.problem):
+            pooled = asked != "scores"  # which are what they are, and overflow where they do
+            if pooled and self.problem.value.dtype == self.xp.float32 and may_overflow(self.problem):
                 self.problem = self._prepare(arrays, bias, self.xp.float64)
-            if self.problem.value.dtype == self.xp.float64 and may_overflow(self.problem):
+            if pooled and self.problem.value.dtype == self.xp.float64 and may_overflow(self.problem):
                 found = rescaled(self.problem, score, self.query, self.key, self.origin)
                 if found is not None:
                     self.problem, self.scale = found
@@ -670,6 +711,30 @@ def _layout(xp: Namespace, arrays: tuple[Array, ...], starts: tuple[int, int] | 
     query_start, key_start = starts or (0, 0)
     part = starts is not None
     return Layout(xp, lead, int(query.shape[-2]), int(key.shape[-2]), query, int(query_start), int(key_start), part)
+
+
+def _with_axes_of(score: Score, xp: Namespace, arrays: tuple[Array, ...], layout: Layout) -> Layout:
+    """The layout with the leading axes that only parameters of the score have: one bandwidth per head of one query."""
+    if not _has_axes(score):
+        return layout
+    query, key = (x[..., :1, :] for x in arrays[:2])
+    try:
+        terms = score.terms(xp, query, key, key if key.shape[-2] else xp.zeros_like(query))
+        lead = broadcast_shapes(layout.leading, *(tuple(a.shape[:-2]) for t in terms for a in t.arrays))
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"the parameters of `score` do not broadcast with query {tuple(arrays[0].shape)} and key "
+            f"{tuple(arrays[1].shape)}: one number per head, say, wants as many heads there, or 1, or no such axis "
+            f"({error})."
+        ) from None
+    return replace(layout, leading=lead)
+
+
+def _has_axes(x: Any) -> bool:
+    """Whether some parameter is an array."""
+    if isinstance(x, Score | tuple):
+        return any(_has_axes(inner) for inner in (vars(x).values() if isinstance(x, Score) else x))
+    return getattr(x, "ndim", 0) > 0
 
 
 def _check_bias(bias: Array, layout: Layout) -> None:

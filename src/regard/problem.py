@@ -40,7 +40,7 @@ class Problem:
     bad_value: Array | None = None  # (..., K, 3 V): 1 where the value is NaN, inf, -inf; else 0
     recorded: bool = False  # whether torch will ask for derivatives
     spare: bool = False  # whether the queries of its one term are a copy that nobody reads again
-    asked: str = "sums"  # what will be seen: the "sums", or their "ratio" alone
+    asked: str = "sums"  # what will be seen: the "sums", their "ratio" alone, or the "scores"
     rtol: float = 0.0  # the error that an engine may have which approximates; 0: none
     memo: dict[Any, Any] | None = None  # what an engine keeps of these very keys for the next call
     given: Any = None  # dtype of the inputs, and of a ratio, where it is not that of the arrays

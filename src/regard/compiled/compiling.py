@@ -100,7 +100,7 @@ def bound(body: Callable[..., Any], tag: str, names: dict[str, Any]) -> Callable
 def formula(function: Callable[..., Any]) -> Any:
     """A formula or slope compiled, with the helpers that it names."""
     helpers = {
-        name: njit(found, pipeline_class=Narrowing, **maths.EXACT)
+        name: formula(found)
         for name in function.__code__.co_names
         if isinstance(found := function.__globals__.get(name), python_types.FunctionType)
     }

@@ -28,6 +28,7 @@ from regard.scores.parzen import Parzen as Parzen
 from regard.scores.raised_cosine import RaisedCosine as RaisedCosine
 from regard.scores.rational_quadratic import RationalQuadratic as RationalQuadratic
 from regard.scores.scaled_dot_product import ScaledDotProduct as ScaledDotProduct
+from regard.scores.soft_cap import SoftCap as SoftCap
 from regard.scores.triangular import Triangular as Triangular
 from regard.scores.tricube import Tricube as Tricube
 from regard.scores.triweight import Triweight as Triweight
