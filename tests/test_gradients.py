@@ -49,6 +49,8 @@ def leaves(score):
         return leaves(score.score)
     if isinstance(score, rg.scores.base.Scaled):
         return {**leaves(score.score), "factor": score.factor}
+    if isinstance(score, rg.SoftCap):
+        return {**leaves(score.score), "cap": score.cap}
     if isinstance(score, rg.scores.base.Through):
         return {**leaves(score.score), "weight": score.weight}
     fields = {f.name: getattr(score, f.name) for f in dataclasses.fields(score)}

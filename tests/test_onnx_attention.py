@@ -22,9 +22,7 @@ COUNTS = {"1.23": 93}  # cases by version
 
 def test_no_case_is_lost() -> None:
     version = ".".join(onnx.__version__.split(".")[:2])
-    assert version in COUNTS, (
-        f"onnx {version} has {len(CASES)} cases of Attention: add the version once these are all"
-    )
+    assert version in COUNTS, f"onnx {version} has {len(CASES)} cases of Attention: add the version once these are all"
     assert len(CASES) == COUNTS[version]
 
 

@@ -27,7 +27,7 @@ from numba.core.untyped_passes import IRProcessing
 from regard.compiled import maths
 from regard.scores.base import FAR
 
-VERSION = "22"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
+VERSION = "24"  # part of every name: raise it when maths or this file changes, which Numba's cache does not see
 LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):  # no fork in the middle of a compilation: the child could never end it
     os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)

@@ -211,7 +211,7 @@ def zeros_like(x: Any) -> Any:
 
 @njit(**EXACT)
 def ones_like(x: Any) -> Any:
-    return x - x + 1
+    return x - x + F(1.0)  # in the dtype of x
 
 
 @njit(**EXACT)

@@ -153,10 +153,16 @@ def _top_left(problem: Problem) -> bool:
 
 
 def _four(problem: Problem, *arrays: Array) -> tuple[Array, ...]:
-    """(B, H, N, C) of each array: all leading axes but the last are one; nothing is copied where there are two."""
+    """(B, H, N, C) of each array: all leading axes but the last are one, and the last is repeated by strides alone."""
     lead = problem.layout.leading
     both = size(lead[:-1]), size(lead[-1:])
-    return tuple(_lines(x.expand(*lead, *x.shape[-2:]).reshape(*both, *x.shape[-2:])) for x in arrays)
+
+    def four(x: Array) -> Array:
+        own = x.shape[-3] if lead and x.ndim > 2 else 1
+        wide = x.expand(*lead[:-1], own, *x.shape[-2:]) if lead else x
+        return _lines(wide.reshape(both[0], own, *x.shape[-2:])).expand(*both, *x.shape[-2:])
+
+    return tuple(four(x) for x in arrays)
 
 
 def _lines(x: Array) -> Array:

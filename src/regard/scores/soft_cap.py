@@ -113,8 +113,9 @@ def capped(xp: Namespace, u: Array, cap: Array, *parameters: Array) -> Array:
 def bend(xp: Namespace, s: Array, cap: Array) -> tuple[Array, Array]:
     """What the capped score changes by with the score, and with the cap."""
     r = xp.where(s == -xp.inf, 0.0, s) / cap
-    t = xp.tanh(r)
-    return 1 - t * t, t - r * (1 - t * t)
+    e = xp.exp(xp.where(r < 0, 2 * r, -2 * r))
+    by_score = 4 * e / ((1 + e) * (1 + e))  # 1 - tanh^2, which would be a difference of nearly equal numbers
+    return by_score, xp.tanh(r) - r * by_score
 
 
 def slope_of_0(xp: Namespace, u: Array, cap: Array) -> tuple[Array, ...]:
