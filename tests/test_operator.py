@@ -103,6 +103,8 @@ class Bytes(TorchDispatchMode):
         ("fused", "numpy"),
         ("matrix", "numpy"),
         ("reference", "numpy"),
+        ("reference", "torch"),
+        ("tiled", "torch"),
         ("sdpa", "torch"),
         ("fused", "torch"),
         ("matrix", "torch"),
@@ -126,6 +128,22 @@ def test_no_engine_repeats_a_key(engine, front):
         tracemalloc.stop()
     assert most < 3 * keys  # what belongs to keys and to values once each, and scores; repeated keys were 16
     assert seen.most < 2 * keys
+
+
+@pytest.mark.parametrize("engine", ["fused", "matrix"])
+def test_no_gradient_repeats_a_key(engine):
+    given = arrays(heads=(2 * MANY, 2, 2), lengths=(1, 997, 997), width=(64, 64, 64))
+    q, k, v = (rg.grouped(x, 2) for x in given)
+    keys = B * 2 * 997 * 64 * 8
+    rg.attention_pool_gradients(1.0, q, k, v, rg.ScaledDotProduct(), engine=engine)
+    tracemalloc.start()
+    try:
+        _, grads = rg.attention_pool_gradients(1.0, q, k, v, rg.ScaledDotProduct(), engine=engine)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert grads.key.shape == k.shape
+    assert most < 8 * keys  # keys, values, their gradients, and parts of these; repeated, each of them were 16
 
 
 @pytest.mark.parametrize("engine", ["auto", "reference", "tiled", "fused", "matrix", "sdpa"])

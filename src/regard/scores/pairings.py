@@ -119,16 +119,34 @@ class DotProduct:
     name: str = "dot_product"
 
     def __call__(self, xp: Namespace, query: Array, key: Array) -> Array:
-        return query @ key.mT
+        if not self._shared(query, key):
+            return query @ key.mT
+        u = _stacked(xp, query) @ key[..., 0, :, :].mT
+        return xp.reshape(u, (*u.shape[:-2], *query.shape[-3:-1], key.shape[-2]))
 
     def backward(self, xp: Namespace, query: Array, key: Array, grad: Array) -> tuple[Array, Array]:
-        return grad @ key, grad.mT @ query
+        if not self._shared(query, key):
+            return grad @ key, grad.mT @ query
+        rows = _stacked(xp, grad)
+        to_query = rows @ key[..., 0, :, :]
+        to_key = (rows.mT @ _stacked(xp, query))[..., None, :, :]
+        return xp.reshape(to_query, (*to_query.shape[:-2], *query.shape[-3:])), to_key
+
+    def _shared(self, query: Array, key: Array) -> bool:
+        """Whether heads of queries share a head of keys: torch would repeat it, where one product does for all."""
+        return query.ndim == key.ndim and query.ndim > 2 and key.shape[-3] == 1 and query.shape[-3] > 1
 
     def width(self, query: Array, key: Array) -> int:
         return 2
 
     def bound(self, xp: Namespace, query: Array, key: Array) -> Array:
         return query.shape[-1] * _size(xp, query) * _size(xp, key)
+
+
+def _stacked(xp: Namespace, x: Array) -> Array:
+    """(..., G, N, C) as (..., G N, C)."""
+    *lead, heads, rows, columns = x.shape
+    return xp.reshape(x, (*lead, heads * rows, columns))
 
 
 @dataclass(frozen=True)
