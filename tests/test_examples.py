@@ -85,6 +85,12 @@ def digits(told: Told) -> bool:
     return min(there) > 90 and aside[0] + 20 < aside[1]
 
 
+def decoder(told: Told) -> bool:
+    counted, falls = told("each occurs: .* never seen"), [told(f"step +{n}: .* never seen") for n in (1, 15, 30, 60)]
+    same = told("scores agree up to")
+    return falls[0] > 90 and falls == sorted(falls, reverse=True) and falls[-1] < 0.65 * counted and same < 1e-11
+
+
 def learned_width_on_data(told: Told) -> bool:
     same = told("one width: .* up to"), told("a width each: .* up to")
     found = told("one width: .* agrees to"), told("a width each: .* agrees to")
@@ -92,7 +98,7 @@ def learned_width_on_data(told: Told) -> bool:
     return max(same) < 1e-11 and max(found) < 1e-4 and widths == (0.715, 0.511)
 
 
-SMALL = {"10", "11"}  # trainings of a minute or so, which have a shorter form
+SMALL = {"10", "11", "12"}  # trainings of a minute or so, which have a shorter form
 
 RESULTS = {
     "01": pooling_without_a_query,
@@ -106,6 +112,7 @@ RESULTS = {
     "09": multi_head,
     "10": dates_additive,
     "11": digits,
+    "12": decoder,
     "13": learned_width_on_data,
 }
 
