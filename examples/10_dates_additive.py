@@ -152,6 +152,7 @@ def picture(translator: Translator, texts: list[str], path: str) -> None:
 
 
 def main(small: bool, path: str | None) -> None:
+    torch.set_num_threads(1)  # each step is small: threads would wait for each other longer than they work
     random.seed(0)
     torch.manual_seed(0)
     days = [FIRST + timedelta(days=n) for n in range(DAYS)]
