@@ -71,6 +71,35 @@ def multi_head(told: Told) -> bool:
     return 2 * max(two) < told("heads: 1, score: dot_product +error") and looks == {1, 2}
 
 
+def dates_additive(told: Told) -> bool:
+    losses = told("step +1: loss"), told("step +120: loss")
+    return (
+        losses[0] > 4 and losses[1] < 0.2 and told("without a mistake:") > 60 and told("give the year at least") > 0.5
+    )
+
+
+def digits(told: Told) -> bool:
+    pixels, pooled = "dense +76,810 +", "convolution, attention +15,466 +"
+    there = told(pixels), told(pooled)
+    aside = told(pixels + "[^ ]+ +"), told(pooled + "[^ ]+ +")
+    return min(there) > 90 and aside[0] + 20 < aside[1]
+
+
+def decoder(told: Told) -> bool:
+    counted, falls = told("each occurs: .* never seen"), [told(f"step +{n}: .* never seen") for n in (1, 15, 30, 60)]
+    same = told("scores agree up to")
+    return falls[0] > 90 and falls == sorted(falls, reverse=True) and falls[-1] < 0.65 * counted and same < 1e-11
+
+
+def learned_width_on_data(told: Told) -> bool:
+    same = told("one width: .* up to"), told("a width each: .* up to")
+    found = told("one width: .* agrees to"), told("a width each: .* agrees to")
+    widths = told("one width, torch"), told("a width each, torch +wide")
+    return max(same) < 1e-11 and max(found) < 1e-4 and widths == (0.715, 0.511)
+
+
+SMALL = {"10", "11", "12"}  # trainings of a minute or so, which have a shorter form
+
 RESULTS = {
     "01": pooling_without_a_query,
     "02": dense_layer_to_convolution,
@@ -81,6 +110,10 @@ RESULTS = {
     "07": additive_attention,
     "08": scaled_dot_product,
     "09": multi_head,
+    "10": dates_additive,
+    "11": digits,
+    "12": decoder,
+    "13": learned_width_on_data,
 }
 
 
@@ -94,7 +127,7 @@ def test_the_example_shows_what_it_says(number: str, tmp_path: Path) -> None:
     result = RESULTS[number]
     script = EXAMPLES / f"{number}_{result.__name__}.py"
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
+        [sys.executable, "-W", "error", str(script), *(["--small"] if number in SMALL else [])],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},  # the cores are pytest-xdist's
         capture_output=True,

@@ -321,3 +321,16 @@ def test_rows_that_are_not_contiguous_change_nothing(engine, biased):
         for name in ("reference", engine)
     )
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_ranges_of_a_mask_are_made_once_for_all_that_share_them(monkeypatch):
+    query, key, value = tensors((5, 7, Q, D), (5, 7, Q, D), (5, 7, Q, V))
+    lengths = torch.tensor([71, 64, 3, 0, 17])
+    mask = rg.Causal() & rg.ValidLength(lengths)
+    made = []
+    ranges = rg.ValidLength.ranges
+    monkeypatch.setattr(rg.ValidLength, "ranges", lambda self, *given: made.append(1) or ranges(self, *given))
+    found = rg.attention_pool(query, key, value, rg.ScaledDotProduct(), mask=mask, engine="matrix")
+    assert len(made) < 2 * len(lengths)  # of 35 matrices, seven by seven of the same length
+    expected = rg.attention_pool(query, key, value, rg.ScaledDotProduct(), mask=mask, engine="reference")
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)

@@ -502,6 +502,20 @@ def test_widths_by_feature_find_the_feature_that_matters(optimizer):
     assert module.bandwidth[1] > 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_bandwidth_beyond_all_numbers_is_one_that_does_not_matter(dtype: torch.dtype) -> None:
+    x, y = torch.randn(11, 2, dtype=dtype), torch.randn(11, 3, dtype=dtype)
+    module = KernelAttention(dim=2, width="feature", dtype=dtype)
+    with torch.no_grad():
+        module.log_bandwidth[1] = 1000.0
+    found = module(x, x, y, mask=rg.NotSelf())
+    found.square().sum().backward()
+    assert torch.equal(found, rg.attention_pool(x[:, :1], x[:, :1], y, rg.Gaussian(1.0), mask=rg.NotSelf()))
+    assert module.log_bandwidth.grad is not None
+    assert module.log_bandwidth.grad.isfinite().all()
+    assert module.log_bandwidth.grad[1] == 0
+
+
 # --- heads
 
 

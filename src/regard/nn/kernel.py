@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -113,7 +114,9 @@ class KernelAttention(Attention):
     @property
     def bandwidth(self) -> Tensor:
         """The bandwidth as it is now, () or (dim,), in the units of the features; a matrix width has none."""
-        return wide(self.log_bandwidth).exp()
+        log = wide(self.log_bandwidth)
+        # a width that no longer matters drifts on: were it infinite, its gradient would be 0 * inf
+        return log.clamp(max=math.log(torch.finfo(log.dtype).max) * (1 - 1e-6)).exp()
 
     def score(self) -> Score:
         """The kernel's score, of the width as it is now."""

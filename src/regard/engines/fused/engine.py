@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -49,6 +50,7 @@ def why_not(problem: Problem) -> str | None:
 
 
 Matrix = np.ndarray[Any, Any]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +106,13 @@ class Run:
         self.kinds, self.kernels = kinds or ("fill",), kernels
         self.problem, self.layout = problem, problem.layout
         self.dtype = numpy_of(problem.value).dtype
-        self._made: dict[Any, Matrix] = {}
+        self._made: dict[Any, Any] = {}
         self._making = threading.Lock()
         tiles = -(-self.layout.queries // (PARTS * TALL))
-        pairs = self._by_ranges(slice(0, 1)) is None or ("back" in self.kinds and problem.bias is not None)
+        ranges = self._by_ranges(slice(0, 1))
+        self.by_ranges = ranges is not None
+        self._sight = np.broadcast_shapes(*(tuple(x.shape[:-1]) for x in ranges or ()))  # whose ranges differ
+        pairs = ranges is None or ("back" in self.kinds and problem.bias is not None)
         most = max(PAIRS // max(self.layout.keys, 1), TALL) if pairs else ROWS  # fewer where a job has arrays of pairs
         rows = TALL * min(max(tiles, 1), min(most, ROWS) // TALL)  # whole tiles: no result depends on how jobs are cut
         self.blocks = [slice(i, min(i + rows, self.layout.queries)) for i in range(0, self.layout.queries, rows)]
@@ -187,7 +192,16 @@ class Run:
         return p
 
     def _seen(self, at: tuple[int, ...], queries: slice) -> tuple[Matrix, ...]:
-        """start, stop, gap of each query, and an array of truth values where the mask is no range."""
+        """start, stop, gap of each query, and an array of truth values where the mask is no range.
+
+        Ranges are made once for all entries that share them.
+        """
+        if self.by_ranges and math.prod(self._sight) < len(self.entries):
+            entry_of_mask = index(self._sight, at)
+            return self._kept(("seen", queries.start, queries.stop, entry_of_mask), lambda: self._see(at, queries))
+        return self._see(at, queries)
+
+    def _see(self, at: tuple[int, ...], queries: slice) -> tuple[Matrix, ...]:
         count, keys, mask = queries.stop - queries.start, self.layout.keys, self.problem.mask
         whole = np.zeros(count, np.int64), np.full(count, keys), np.full(count, -1)
         if mask is None:
@@ -220,12 +234,13 @@ class Run:
         hashes = np.stack([entry(numpy_of(h), at)[:, 0] for h in row_hashes(self.problem, queries)], axis=1)
         return hashes, start, int(p * 2**32), self.dtype.type(1 / (1 - p) if p < 1 else 0)
 
-    def _kept(self, key: Any, make: Callable[[], Matrix]) -> Matrix:
+    def _kept(self, key: Any, make: Callable[[], Made]) -> Made:
         """What was made before under this key, or what is made now."""
         with self._making:
             if key not in self._made:
                 self._made[key] = make()
-            return self._made[key]
+            found: Made = self._made[key]
+            return found
 
 
 FAINT = 1e-12  # sums of kernels below are summed again by logarithms
@@ -258,7 +273,11 @@ def extent(x: Matrix) -> Matrix:
 
 def reduced(x: Array, at: tuple[int, ...]) -> tuple[int, ...]:
     """The index of an entry in an array that may lack leading axes or have them at size 1."""
-    lead = tuple(x.shape[:-2])
+    return index(tuple(x.shape[:-2]), at)
+
+
+def index(lead: tuple[int, ...], at: tuple[int, ...]) -> tuple[int, ...]:
+    """The index of an entry among leading axes that may lack some of the problem's or have them at size 1."""
     return tuple(0 if n == 1 else i for n, i in zip(lead, at[len(at) - len(lead) :], strict=True))
 
 

@@ -88,8 +88,8 @@ class Blocks(Run):
         rows = max(-(-count * len(self.entries) // JOBS), GROUPS * self.lanes)
         columns = sum(x.shape[-1] for x in self.arrays[1:])
         rows = min(rows, MOST // max(self.layout.keys * columns, 1))  # so that an interrupt need not wait long
-        if not self.plain and self.blocks:
-            rows = min(rows, self.blocks[0].stop)  # what an array of all pairs leaves, where the mask needs one
+        if (problem.bias is not None or not self.by_ranges) and self.blocks:
+            rows = min(rows, self.blocks[0].stop)  # what arrays of all pairs leave, where there are some
         rows = -(-max(rows, 1) // self.lanes) * self.lanes
         self.blocks = [slice(i, min(i + rows, count)) for i in range(0, count, rows)]
         self._own = threading.local()
