@@ -37,11 +37,7 @@ POLYNOMIALS: dict[type[Kernel], tuple[int, int]] = {  # (1 - |t|^inner)^outer on
 
 def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) -> str | None:
     """Why these sums are not made here, or None."""
-    if features != 1:
-        return ""
-    if kernel is Gaussian or kernel in POLYNOMIALS:
-        return None
-    return f"there is no construction for the kernel {kernel.__name__} in one dimension"
+    return None if features == 1 and (kernel is Gaussian or kernel in POLYNOMIALS) else ""
 
 
 def prepare(

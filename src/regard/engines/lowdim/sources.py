@@ -17,7 +17,7 @@ Integers = np.ndarray[Any, np.dtype[np.integer]]
 # Modules of this folder with ``why_not(kernel, parameters, features) -> str | None`` ("": others are to say why) and
 # ``prepare(kernel, parameters, key, weight, rtol, threads) -> Sources``: the first that can, prepares. The last one
 # takes every kernel, pair by pair.
-WAYS: tuple[str, ...] = ("line", "cells", "tree", "pairs")
+WAYS: tuple[str, ...] = ("line", "cells", "multipole", "tree", "pairs")
 
 
 class Sources(Protocol):

@@ -27,7 +27,7 @@ def why_not(kernel: type[Kernel], parameters: tuple[float, ...], features: int) 
     if not 1 <= features <= DIMENSIONS:
         return f"a tree is of 1 to {DIMENSIONS} dimensions, not of {features}"
     if kernel.tail == "power":
-        return "" if features == 1 else f"the kernel {kernel.__name__} falls too slowly for keys to be left out"
+        return f"the kernel {kernel.__name__} falls too slowly for keys to be left out"
     return None
 
 
