@@ -134,7 +134,7 @@ class DotProduct:
 
     def _shared(self, query: Array, key: Array) -> bool:
         """Whether heads of queries share a head of keys: torch would repeat it, where one product does for all."""
-        return query.ndim == key.ndim and query.ndim > 2 and key.shape[-3] == 1 and query.shape[-3] > 1
+        return bool(query.ndim == key.ndim and query.ndim > 2 and key.shape[-3] == 1 and query.shape[-3] > 1)
 
     def width(self, query: Array, key: Array) -> int:
         return 2

@@ -15,13 +15,14 @@ from regard.engines.lowdim.sources import Apart, Floats, Integers, Sources, sour
 from regard.masks.not_self import NotSelf
 from regard.partial import Partial
 from regard.problem import Problem, block, pool_backward, put, query_tiles, spoiled
-from regard.scores import SCORES, Gaussian
+from regard.scores import SCORES, Biweight, Epanechnikov, Gaussian, Triangular, Tricube, Triweight, Uniform
 from regard.scores.base import Kernel
 
 LEAST = {"float32": 1e-8, "float64": 1e-15}  # errors that are lost among the roundings of all pairs
 DIMENSIONS = 8
 LINEAR = 3  # dimensions up to which gradients are sums, too
 WORTH = 1 << 24  # pairs below which the fused engine is done before keys are sorted
+POLYNOMIALS = {Biweight, Epanechnikov, Triangular, Tricube, Triweight, Uniform}  # with a support, see line
 SHARE = 0.5  # of the own key, above which a row is summed again without it: what is left has twice the error at most
 SPREAD = 500.0  # of the logarithms of row weights, and of shifts, whose exponentials are still far from 0
 NEAR = 30.0  # log of the weight of the nearest key, below which a row has its gradient key by key
@@ -81,11 +82,11 @@ class LowDim(Shown):
         return None
 
     def declines(self, problem: Problem) -> str | None:
-        if not (problem.rtol or _as_exact(problem)):
-            return "the answer is to be exact; `rtol` says how far off it may be"
         pairs = size(problem.rows) * problem.layout.keys
         if pairs < WORTH:
             return f"for {pairs:,} pairs its keys are not worth sorting"
+        if not (problem.rtol or _as_exact(problem)):
+            return "the answer is to be exact; `rtol` says how far off it may be"
         why = self.cannot(problem)
         if why is None:
             t = problem.terms[0]
@@ -276,8 +277,10 @@ def _as_exact(problem: Problem) -> bool:
     if problem.recorded or problem.asked != "ratio" or len(problem.terms) != 1:
         return False
     (t,), narrow = problem.terms, _dtype(problem) == "float32"
-    gaussian, features = KERNELS.get(t.formula) is Gaussian, t.key.shape[-1]
-    return (features == 1 and (gaussian or narrow)) or (features == 2 and gaussian and narrow)
+    kernel, features = KERNELS.get(t.formula), t.key.shape[-1]
+    if kernel is Gaussian:
+        return features == 1 or (features == 2 and narrow)
+    return features == 1 and narrow and kernel in POLYNOMIALS
 
 
 def _dtype(problem: Problem) -> str:
