@@ -96,8 +96,9 @@ class Multipole:
     cells of a width, the sums of one over the other are expanded if that error is within the tolerance; left out, if
     the largest weight is; taken pair by pair, if they are few; else put off to their children.
 
-    Memory: 8 bytes times (2 dimensions + columns + 3) for each key and each query while they are sorted, and for the
-    expansions of cells as much again at the most, and 100 MB; a million of each in the plane took 270 MB in all.
+    Memory: 8 bytes times (2 dimensions + columns + 3) for each key and each query while they are sorted, and expansions
+    of the cells. Measured, for two columns and all of it: 190 MB for a million of each on a line, 310 MB in the plane,
+    390 MB for a million keys and 100,000 queries in space.
 
     References
     ----------
