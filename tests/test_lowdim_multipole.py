@@ -80,12 +80,31 @@ def eager(monkeypatch):
 def test_the_error_is_kept_at_every_bandwidth(features, data, rtol, eager):
     x = keys(data, features, 1801 if features < 3 else 701)
     w, number = weights(len(x)), [1e-4, 1e-6, 1e-9].index(rtol) + DATA.index(data)
-    for h in WIDTHS if features < 3 else WIDTHS[number % 3 :: 3]:
-        for name in (KERNELS[number % 6], KERNELS[(number + 3) % 6]):
-            kernel, given = getattr(rg, name), SHAPES.get(name, ())
-            k, q = (x - x[0]) / h, (queries(x) - x[0]) / h
-            found = multipole.prepare(kernel, given, k, w, rtol).sums(q)
-            assert worst(found, exact_sums(kernel, given, k, w, q), rtol) < 1, (name, h)
+    for n, h in enumerate(WIDTHS if features < 3 else WIDTHS[number % 3 :: 3]):
+        name = KERNELS[(number + n) % 6]
+        kernel, given = getattr(rg, name), SHAPES.get(name, ())
+        k, q = (x - x[0]) / h, (queries(x) - x[0]) / h
+        found = multipole.prepare(kernel, given, k, w, rtol).sums(q)
+        assert worst(found, exact_sums(kernel, given, k, w, q), rtol) < 1, (name, h)
+
+
+@pytest.mark.parametrize(("features", "count"), [(1, 9), (2, 8), (2, 13), (3, 7)])
+def test_the_measured_error_bounds_that_between_any_two_points(features, count):
+    rng = np.random.default_rng(11)
+    made = multipole.polynomials(count, features)
+    middles = multipole.grid(np.array([-1.0, 0.0, 1.0]), features)
+    y = np.concatenate([middles, rng.uniform(-1, 1, (211, features))])
+    for name in ("Cauchy", "Laplacian", "Matern52"):
+        for width in (0.5, 2.0):
+            offsets = np.array([[0] * (features - 1) + [2], [1] * (features - 1) + [3], [2] * features])
+            bounds = np.stack(made.errors(getattr(rg, name), (), width, offsets), axis=1)
+            for offset, bound in zip(offsets, bounds, strict=True):
+                u = np.square(width * (offset + (y[:, None] - y) / 2)).sum(axis=2)
+                exact = multipole.weights(getattr(rg, name), (), u)
+                t = made.at(y)
+                wrong = abs(t @ made.matrix(getattr(rg, name), (), width, tuple(offset)) @ t.T - exact)
+                assert 0.02 * bound[0] < wrong.max() < bound[0]
+                assert (wrong / exact).max() < bound[1]
 
 
 def test_queries_far_outside():
@@ -200,4 +219,4 @@ def test_auto_takes_expansions_where_they_cost_less():
         assert rg.choose_engine(x, x, y, score, rtol=1e-6).name == "lowdim"
     x = rng.uniform(size=(5003, 3))
     told = rg.choose_engine(x, x, y[:5003], rg.Cauchy(0.1), rtol=1e-6).reasons["lowdim"]
-    assert told == "expansions of so many terms, 967, cost more than all pairs at once"
+    assert told == "expansions of so many terms, 757, cost more than all pairs at once"
