@@ -109,6 +109,8 @@ def main(small: bool) -> None:
     print(f"{'':<24} parameters  new digits  moved by a pixel")
     torch.manual_seed(0)
     for name, network in networks().items():
+        if small and name not in ("dense", "convolution, attention"):
+            continue
         train(network, image[:cut], digit[:cut], steps=150 if small else 1000)
         there = accuracy(network, *test)
         aside = sum(accuracy(network, moved(test[0], columns), test[1]) for columns in (1, -1)) / 2
@@ -119,5 +121,5 @@ def main(small: bool) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--small", action="store_true", help="150 steps instead of 1000")
+    parser.add_argument("--small", action="store_true", help="two of them, 150 steps instead of 1000")
     main(parser.parse_args().small)
