@@ -717,7 +717,7 @@ def _with_axes_of(score: Score, xp: Namespace, arrays: tuple[Array, ...], layout
     """The layout with the leading axes that only parameters of the score have: one bandwidth per head of one query."""
     if not _has_axes(score):
         return layout
-    query, key = (x[..., :1, :] for x in arrays[:2])
+    query, key = (xp.zeros_like(x[..., :1, :]) for x in arrays[:2])  # shapes alone: what stands there may be anything
     try:
         terms = score.terms(xp, query, key, key if key.shape[-2] else xp.zeros_like(query))
         lead = broadcast_shapes(layout.leading, *(tuple(a.shape[:-2]) for t in terms for a in t.arrays))
