@@ -154,16 +154,19 @@ def _unflagged(problem: Problem) -> Problem:
 
 def _seen(problem: Problem) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """How many non-finite things each query sees, see ``reached``; by operations that a transform follows."""
-    rows, columns = [], []
+    rows: list[torch.Tensor] = []
+    columns: list[torch.Tensor] = []
     with torch.no_grad():
         for queries, key_tiles in query_tiles(problem):
-            found = []
+            row = column = None
             for keys in key_tiles or [slice(0, 0)]:
                 s = score_tile(problem, block(problem, queries, keys), queries, keys).scores
-                found.append(reached(problem, s, queries, keys))
-            rows.append(None if found[0][0] is None else sum(row for row, _ in found))
-            columns.append(None if found[0][1] is None else sum(column for _, column in found))
-        return tuple(None if not parts or parts[0] is None else torch.cat(parts, -2) for parts in (rows, columns))
+                more_row, more_column = reached(problem, s, queries, keys)
+                row = more_row if row is None else row + more_row
+                column = more_column if column is None else column + more_column
+            rows += [] if row is None else [row]
+            columns += [] if column is None else [column]
+    return torch.cat(rows, -2) if rows else None, torch.cat(columns, -2) if columns else None
 
 
 def _spoiled(problem: Problem, weight_sum: torch.Tensor, value_sum: torch.Tensor) -> Tensors:
