@@ -7,14 +7,13 @@ and so is its Jacobian-vector product: derivatives of every order need no more m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from regard.bridge.batched import Tensors, in_front, widened
 from regard.problem import Problem, put, query_tiles, take
-
-Tensors = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +40,10 @@ class Plan:
                 for total, n, part in zip(sums, self.outputs, self.function(queries, keys, *parts), strict=True):
                     put(total, self.labels[n], queries, keys, part)
         return tuple(sums)
+
+    def batched(self, batch: int) -> Plan:
+        """The plan of the same sum for a batch, the first axis of each tensor that has it, in full rank."""
+        return replace(self, problem=widened(self.problem, batch), fast=None)
 
     def vjp(self, wanted: tuple[int, ...]) -> Plan:
         """The plan of the gradients to the wanted inputs: of the inputs and then the outputs' cotangents."""
@@ -113,3 +116,13 @@ class TileSum(torch.autograd.Function):
         moving = tuple(n for n, t in enumerate(tangents) if t is not None)
         pushed: Tensors = TileSum.apply(ctx.plan.jvp(moving), *xs, *(t for t in tangents if t is not None))
         return pushed
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], plan: Plan, *xs: torch.Tensor) -> tuple[Tensors, tuple[int, ...]]:
+        moved = in_front(plan.problem, xs, in_dims[1:], info.batch_size)
+        sums = TileSum.apply(plan.batched(info.batch_size), *moved)
+        own = [
+            x.shape if axis is None else x.movedim(axis, 0).shape[1:] for x, axis in zip(xs, in_dims[1:], strict=True)
+        ]
+        out = tuple(s.reshape(info.batch_size, *own[n]) for s, n in zip(sums, plan.outputs, strict=True))
+        return out, (0,) * len(out)

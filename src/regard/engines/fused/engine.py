@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from regard.arrays import Array, is_torch
+from regard.arrays import Array, is_torch, traced
 from regard.compiled import threads
 from regard.compiled.threads import Steps
 from regard.engines.fused.binding import driver, known, scorer
@@ -44,7 +44,7 @@ def why_not(problem: Problem) -> str | None:
             return f'it has no loop for the pairing "{t.pairing.name}"'
         if len(t.parameters) > 2 or t.formula.__closure__:
             return "it cannot compile the formula"
-        if t.pairing.name != "offset" and not all(np.isfinite(numpy_of(x)).all() for x in t.arrays):
+        if t.pairing.name != "offset" and not all(traced(x) or np.isfinite(numpy_of(x)).all() for x in t.arrays):
             return "a prepared query, key or parameter is not finite"
     return None
 
